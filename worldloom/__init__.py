@@ -1,0 +1,1 @@
+"""Turn interaction logs into an LLM world model, and measure how far to trust it."""

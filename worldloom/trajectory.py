@@ -1,0 +1,183 @@
+"""The one schema of recorded interaction: a trajectory is one JSON line.
+
+Unknown fields survive a round trip, successes and failures are both kept, and a rollout
+that broke is a trajectory with an ``error``, never a missing line.
+"""
+
+import json
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from worldloom.errors import DataError
+
+SCHEMA = "worldloom/1"
+
+Terminal = Literal["success", "failure", "truncated"]
+Outcome = Literal["success", "failure", "truncated", "error"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True, populate_by_name=True)
+
+
+class EnvRef(_Record):
+    """Which environment, in which version of its engine, with which options."""
+
+    name: str
+    version: str | None = None
+    options: dict[str, Any] = {}
+
+
+class TaskRef(_Record):
+    """Which task of the environment."""
+
+    id: str
+    split: str | None = None
+    seed: int | None = None
+    instruction: str | None = None
+
+
+class AgentRef(_Record):
+    """Who acted."""
+
+    name: str
+    params: dict[str, Any] = {}
+
+
+class Step(_Record):
+    """One action and what followed. ``terminal`` is None while the episode goes on or is unknown."""
+
+    action: str
+    observation: str
+    thought: str | None = None
+    reward: float | None = None
+    terminal: Terminal | None = None
+    admissible_actions: list[str] | None = None
+
+
+class Failure(_Record):
+    """Why a rollout broke: the kind of error and its message."""
+
+    kind: str
+    message: str
+
+
+class Trajectory(_Record):
+    """One episode (DESIGN: one trajectory schema, many doors)."""
+
+    schema_: Literal["worldloom/1"] = Field(SCHEMA, alias="schema")
+    env: EnvRef
+    task: TaskRef
+    initial_observation: str
+    initial_context: str | None = None
+    agent: AgentRef | None = None
+    steps: list[Step] = []
+    error: Failure | None = None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the episode ended; None if nothing says so."""
+        if self.error is not None:
+            return "error"
+        return self.steps[-1].terminal if self.steps else None
+
+    @property
+    def actions(self) -> list[str]:
+        """The actions in order."""
+        return [step.action for step in self.steps]
+
+    def to_json(self) -> str:
+        """One line of JSON, without a line break; absent values are left out."""
+        return json.dumps(self.model_dump(by_alias=True, exclude_none=True), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, line: str | bytes) -> "Trajectory":
+        """Read one line.
+
+        Raises:
+            DataError: the line is not JSON or does not fit the schema; the reason names the key.
+        """
+        try:
+            return cls.model_validate_json(line)
+        except ValidationError as error:
+            raise DataError(_first_problem(error)) from error
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    key = ".".join(str(part) for part in first["loc"])
+    return f"{key}: {first['msg']}" if key else first["msg"]
+
+
+class BadLine(NamedTuple):
+    """A line that could not be read, and why."""
+
+    path: Path
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.reason}"
+
+
+def scan(path: Path | str) -> Iterator[Trajectory | BadLine]:
+    """Yield every trajectory of a JSON Lines file, and a ``BadLine`` for each line that is none.
+
+    Raises:
+        DataError: the file is missing or cannot be opened.
+    """
+    path = Path(path)
+    for number, raw in numbered_lines(path):
+        try:
+            yield Trajectory.from_json(raw)
+        except DataError as error:
+            yield BadLine(path, number, error.reason)
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that are not blank, numbered from 1.
+
+    Raises:
+        DataError: the file is missing or cannot be opened.
+    """
+    try:
+        with path.open("rb") as file:
+            yield from ((n, raw) for n, raw in enumerate(file, 1) if raw.strip())
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", path) from error
+
+
+def read(path: Path | str, *, strict: bool = False) -> list[Trajectory]:
+    """Read all trajectories of a JSON Lines file.
+
+    Bad lines are warned of by file and line number and left out; with ``strict`` the first one raises.
+
+    Raises:
+        DataError: the file cannot be read, or ``strict`` and a line is bad.
+    """
+    found = []
+    for item in scan(path):
+        if isinstance(item, Trajectory):
+            found.append(item)
+        elif strict:
+            raise DataError(item.reason, item.path, item.line)
+        else:
+            warnings.warn(f"left out: {item}", stacklevel=2)
+    return found
+
+
+def write(path: Path | str, trajectories: Iterable[Trajectory]) -> int:
+    """Write trajectories as JSON Lines, replacing the file in one move; return how many."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(path.name + ".part")
+    count = 0
+    with draft.open("w", encoding="utf-8") as file:
+        for count, trajectory in enumerate(trajectories, 1):  # noqa: B007
+            file.write(trajectory.to_json() + "\n")
+    draft.replace(path)
+    return count
