@@ -1,0 +1,47 @@
+"""Who acts: agents that see text and say actions, by name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from worldloom.agents.base import Agent, Decision, Start
+from worldloom.envs import construct, suggest
+from worldloom.errors import ConfigError
+
+AGENTS = {
+    "scripted-alfworld": "worldloom.agents.alfworld:ALFWorldAgent",
+    "scripted-textworld": "worldloom.agents.textworld:TextWorldAgent",
+    "gold": "worldloom.agents.gold:GoldFollower",
+    "llm": "worldloom.agents.llm:LLMAgent",
+    "replay": "worldloom.agents.gold:Replay",
+}
+
+__all__ = ["AGENTS", "Agent", "AgentSpec", "Decision", "Start", "make"]
+
+
+def make(name: str, **params: Any) -> Agent:
+    """Build an agent by its name, or by ``"module:Class"``; ``params`` go to its constructor.
+
+    Raises:
+        ConfigError: no such agent or parameter; the message suggests the nearest name.
+    """
+    if ":" not in name and name not in AGENTS:
+        raise ConfigError(f"unknown agent {name!r}{suggest(name, AGENTS)}")
+    agent: Agent = construct(AGENTS.get(name, name), params)
+    return agent
+
+
+@dataclass(frozen=True)
+class AgentSpec:
+    """What another process needs to build an agent: a name of ``AGENTS`` or ``"module:Class"``."""
+
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    def build(self) -> Agent:
+        """Build it.
+
+        Raises:
+            ConfigError: no such agent, module, class or parameter.
+        """
+        return make(self.name, **self.params)

@@ -1,0 +1,58 @@
+"""Who acts: an agent sees text and says an action."""
+
+import hashlib
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from worldloom.trajectory import AgentRef
+
+
+class Decision(NamedTuple):
+    """An action, and the thought before it if there was one."""
+
+    action: str
+    thought: str | None = None
+
+
+class Start(NamedTuple):
+    """What an agent may know when an episode begins.
+
+    ``gold_actions`` is None unless the environment gave a winning plan; only gold followers read it.
+    """
+
+    task_id: str
+    text: str
+    instruction: str | None
+    seed: int
+    gold_actions: Sequence[str] | None = None
+
+
+class Agent(ABC):
+    """Acts from text alone, so that it can act in a real and in an imagined world alike."""
+
+    name: str
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The settings that make this agent differ from others of its name."""
+        return {}
+
+    @property
+    def ref(self) -> AgentRef:
+        """How trajectories name this agent."""
+        return AgentRef(name=self.name, params=self.params)
+
+    @abstractmethod
+    def begin(self, start: Start) -> None:
+        """An episode begins."""
+
+    @abstractmethod
+    def act(self, observation: str) -> Decision:
+        """Say the next action; ``observation`` is the newest text (at first, that of ``Start``)."""
+
+    def rng(self, start: Start) -> random.Random:
+        """Randomness that depends on nothing but task, agent and seed."""
+        key = f"{start.task_id}\0{self.name}\0{sorted(self.params.items())}\0{start.seed}"
+        return random.Random(hashlib.sha256(key.encode()).digest())

@@ -1,0 +1,64 @@
+"""Agents that follow a list of actions: the gold plan with noise, or a recorded episode."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from worldloom.agents.base import Agent, Decision, Start
+from worldloom.errors import ConfigError
+
+
+class GoldFollower(Agent):
+    """Follows the environment's winning plan; at each step, with probability ``noise``, it does something else first.
+
+    A detour is one of ``detours`` (harmless in any of our worlds), a repeated earlier action, or the plan's next
+    action broken (its last word dropped), which the world has to refuse.
+
+    Raises:
+        ConfigError: on ``begin``, if the environment gives no plan.
+    """
+
+    name = "gold"
+    detours = ("look", "inventory")
+
+    def __init__(self, noise: float = 0.0):
+        self.noise = noise
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return {"noise": self.noise}
+
+    def begin(self, start: Start) -> None:
+        if not start.gold_actions:
+            raise ConfigError(f"{start.task_id!r} has no gold plan; build the environment with gold=True if it can")
+        self.random, self.plan, self.at = self.rng(start), list(start.gold_actions), 0
+
+    def act(self, observation: str) -> Decision:
+        if self.at >= len(self.plan):
+            return Decision("look")
+        if self.random.random() < self.noise:
+            return Decision(self.random.choice([*self.detours, self._broken()]))
+        self.at += 1
+        return Decision(self.plan[self.at - 1])
+
+    def _broken(self) -> str:
+        return self.plan[self.at].rpartition(" ")[0] or "wait"
+
+
+class Replay(Agent):
+    """Takes given actions in order, whatever happens."""
+
+    name = "replay"
+
+    def __init__(self, actions: Sequence[str]):
+        self.actions = list(actions)
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return {"actions": self.actions}
+
+    def begin(self, start: Start) -> None:
+        self.at = 0
+
+    def act(self, observation: str) -> Decision:
+        self.at += 1
+        return Decision(self.actions[self.at - 1])

@@ -1,0 +1,91 @@
+"""Real environments behind one contract, and the one registry of the library."""
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from worldloom.envs.base import Environment, Observation, StepInfo, StepResult
+from worldloom.errors import ConfigError
+
+ENVIRONMENTS = {
+    "alfworld": "worldloom.envs.alfworld:ALFWorld",
+    "textworld": "worldloom.envs.textworld:TextWorld",
+}
+
+__all__ = [
+    "ENVIRONMENTS",
+    "EnvSpec",
+    "Environment",
+    "Observation",
+    "StepInfo",
+    "StepResult",
+    "construct",
+    "make",
+    "suggest",
+]
+
+
+def make(name: str, **options: Any) -> Environment:
+    """Build a real environment by its name; ``options`` go to its constructor.
+
+    Raises:
+        ConfigError: no such environment or option; the message suggests the nearest name.
+        MissingDependency: its engine or data is not installed; the message says how to get it.
+    """
+    if name not in ENVIRONMENTS:
+        raise ConfigError(f"unknown environment {name!r}{suggest(name, ENVIRONMENTS)}")
+    environment: Environment = construct(ENVIRONMENTS[name], options)
+    return environment
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What another process needs to build an environment: a name of ``ENVIRONMENTS`` or ``"module:Class"``."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def build(self) -> Environment:
+        """Build it.
+
+        Raises:
+            ConfigError: no such environment, module, class or option.
+            MissingDependency: its engine or data is not installed.
+        """
+        if ":" not in self.name:
+            return make(self.name, **self.options)
+        environment: Environment = construct(self.name, self.options)
+        return environment
+
+
+def construct(target: str, options: Mapping[str, Any]) -> Any:
+    """Import ``"module:Class"`` and call the class with ``options``.
+
+    Raises:
+        ConfigError: there is no such module, class or option; the message names it.
+    """
+    module_name, _, attribute = target.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the module is there, something that it imports is not
+        raise ConfigError(f"{target!r}: there is no module {error.name!r}") from error
+    made = getattr(module, attribute, None)
+    if made is None:
+        raise ConfigError(f"{target!r}: module {module_name!r} has no {attribute!r}{suggest(attribute, vars(module))}")
+    known = inspect.signature(made).parameters
+    try:
+        inspect.signature(made).bind(**options)
+    except TypeError as error:
+        raise ConfigError(f"{target!r}: {error}; known options: {', '.join(known) or 'none'}") from error
+    return made(**options)
+
+
+def suggest(name: str, known: Any) -> str:
+    """The end of an error message: the nearest known name, else all of them."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}"

@@ -1,0 +1,158 @@
+"""What runs inside a process of the pool: one environment, many episodes, and a clock that ends the process.
+
+The clock is ``faulthandler``'s: it works even while C code holds the interpreter's lock, and it leaves a
+traceback in the process's own file, from which the parent tells a hang from any other death.
+"""
+
+import faulthandler
+import itertools
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import connection, parent_process
+from multiprocessing.util import Finalize
+from pathlib import Path
+from typing import NamedTuple
+
+from worldloom.agents import AgentSpec
+from worldloom.envs import Environment, EnvSpec
+from worldloom.errors import EnvError, WorldloomError
+from worldloom.rollout import MAX_STEPS, rollout
+from worldloom.trajectory import EnvRef, Failure, Trajectory
+
+logger = logging.getLogger(__name__)
+
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+GRACE_SECONDS = 3.0  # between being asked to end and being ended
+
+
+class Job(NamedTuple):
+    """One episode to play."""
+
+    task_id: str
+    agent: AgentSpec
+    seed: int = 0
+    split: str | None = None
+    max_steps: int = MAX_STEPS
+
+
+class Limits(NamedTuple):
+    """Seconds of silence after which a worker is ended."""
+
+    step: float
+    start: float
+
+
+class Worker:
+    """The environment of this process, built when it is first needed and again after it broke."""
+
+    def __init__(self, spec: EnvSpec, limits: Limits, folder: Path):
+        self._spec, self._limits = spec, limits
+        self._env: Environment | None = None
+        self._diary = (folder / str(os.getpid())).open("w", encoding="utf-8")
+        faulthandler.enable(self._diary)
+
+    @contextmanager
+    def clock(self, seconds: float) -> Iterator[None]:
+        """End this process if the body, or what re-arms the clock inside it, is silent for ``seconds``."""
+        self._arm(seconds)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+    def _arm(self, seconds: float) -> None:
+        faulthandler.dump_traceback_later(seconds, exit=True, file=self._diary)
+
+    def environment(self) -> Environment:
+        """The environment; building it may take ``limits.start`` seconds."""
+        if self._env is None:
+            with self.clock(self._limits.start):
+                self._env = self._spec.build()
+        return self._env
+
+    def play(self, job: Job) -> Trajectory:
+        """Play one episode; an environment that broke in it is not used again."""
+        env, agent = self.environment(), job.agent.build()
+        seconds = itertools.chain([self._limits.start], itertools.repeat(self._limits.step))
+        with self.clock(self._limits.start):
+            record = rollout(
+                env,
+                agent,
+                job.task_id,
+                seed=job.seed,
+                split=job.split,
+                max_steps=job.max_steps,
+                on_step=lambda: self._arm(next(seconds)),
+            )
+        if record.error is not None:
+            self.drop()
+        return record
+
+    def drop(self) -> None:
+        """Close the environment; one that cannot be closed is logged and given up."""
+        env, self._env = self._env, None
+        if env is None:
+            return
+        try:
+            with self.clock(self._limits.step):
+                env.close()
+        except Exception:
+            logger.exception("%s could not be closed", self._spec.name)
+
+    def leave(self) -> None:
+        """The last thing this process does."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second request to end must not cut off the first
+        self.drop()
+        Path(self._diary.name).unlink(missing_ok=True)
+
+
+_worker: Worker | None = None
+
+
+def start(spec: EnvSpec, limits: Limits, folder: Path) -> None:
+    """The pool's initializer: called once in every new process, before any job."""
+    global _worker
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    _worker = Worker(spec, limits, folder)
+    Finalize(None, _worker.leave, exitpriority=10)
+    threading.Thread(target=_follow_parent, name="follow-parent", daemon=True).start()
+
+
+def _follow_parent() -> None:
+    parent = parent_process()
+    if parent is None:
+        return
+    connection.wait([parent.sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_SECONDS)
+    os._exit(1)
+
+
+def probe() -> EnvRef:
+    """Build the environment and say what it is.
+
+    Raises:
+        WorldloomError: as the environment raised it; any other error becomes an ``EnvError`` that names it.
+    """
+    assert _worker is not None
+    try:
+        return _worker.environment().ref
+    except WorldloomError:
+        raise
+    except Exception as error:  # may be of a class that the parent cannot unpickle
+        raise EnvError(f"{type(error).__name__}: {error}") from None
+
+
+def play(job: Job) -> Trajectory | Failure:
+    """Play a job, or say why it could not even begin."""
+    assert _worker is not None
+    try:
+        return _worker.play(job)
+    except Exception as error:
+        return Failure(kind=type(error).__name__, message=str(error))
