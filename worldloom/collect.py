@@ -1,0 +1,178 @@
+"""Stage 1: environments x agents -> trajectories, in parallel and resumable."""
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from pathlib import Path
+from typing import Any
+
+from worldloom.agents import AgentSpec
+from worldloom.envs import EnvSpec
+from worldloom.envs.pool import EnvPool
+from worldloom.envs.worker import Job
+from worldloom.errors import ConfigError
+from worldloom.progress import progress
+from worldloom.rollout import MAX_STEPS
+from worldloom.runs import Log, open_run, write_json
+from worldloom.trajectory import Trajectory, read
+
+TRAJECTORIES = "trajectories.jsonl"
+
+
+def collect(
+    out: Path,
+    env: EnvSpec,
+    agents: Sequence[AgentSpec],
+    split: str = "train",
+    *,
+    tasks: int | None = None,
+    agents_per_task: int = 1,
+    seed: int = 0,
+    max_steps: int = MAX_STEPS,
+    workers: int = 2,
+) -> dict[str, Any]:
+    """Let agents play tasks of a split and write ``out/trajectories.jsonl`` and ``out/summary.json``.
+
+    Tasks are drawn from the split by ``seed``; agents take turns, ``agents_per_task`` on each. Started again with
+    the same settings it plays what is missing. A rollout that breaks is recorded with its error.
+
+    Returns:
+        The summary (see ``summarize``).
+
+    Raises:
+        ConfigError: settings out of range, or ``out`` holds a run with others.
+        EnvError: the environment cannot be started.
+    """
+    config = {
+        "stage": "collect",
+        "env": env.name,
+        "options": {k: v for k, v in env.options.items() if k != "data"},
+        "split": split,
+        "agents": [{"name": agent.name, "params": dict(agent.params)} for agent in agents],
+        "tasks": tasks,
+        "agents_per_task": agents_per_task,
+        "seed": seed,
+        "max_steps": max_steps,
+    }
+    open_run(out, config)
+    jobs = plan(choose_tasks(env, split, tasks, seed), agents, split, agents_per_task, seed, max_steps)
+    play(out / TRAJECTORIES, env, jobs, workers)
+    summary = summarize(read(out / TRAJECTORIES))
+    write_json(out / "summary.json", summary)
+    return summary
+
+
+def choose_tasks(env: EnvSpec, split: str, count: int | None, seed: int) -> list[str]:
+    """``count`` task ids of a split, drawn by ``seed`` (all of them, in order, if None).
+
+    Raises:
+        ConfigError: the split has not as many.
+    """
+    with env.build() as world:
+        ids = list(world.task_ids(split))
+    if count is None:
+        return ids
+    if not 1 <= count <= len(ids):
+        raise ConfigError(f"{count} tasks asked of split {split!r} of {env.name}, which has {len(ids)}")
+    return random.Random(f"tasks {seed}").sample(ids, count)
+
+
+def plan(
+    tasks: Sequence[str], agents: Sequence[AgentSpec], split: str, agents_per_task: int, seed: int, max_steps: int
+) -> list[Job]:
+    """Who plays what: agents take turns over the tasks.
+
+    Raises:
+        ConfigError: no agents, or more per task than there are.
+    """
+    if not 1 <= agents_per_task <= len(agents):
+        raise ConfigError(f"agents_per_task is {agents_per_task}, with {len(agents)} agents")
+    turns = [(task, index * agents_per_task + n) for index, task in enumerate(tasks) for n in range(agents_per_task)]
+    return [Job(task, agents[turn % len(agents)], seed, split, max_steps) for task, turn in turns]
+
+
+def play(path: Path, env: EnvSpec, jobs: Iterable[Job], workers: int) -> None:
+    """Play the jobs that a trajectories file lacks and append them to it as they end."""
+    with Log(path) as log:
+        done = {key(t) for t in read(path)}
+        all_jobs = list(jobs)
+        missing = [job for job in all_jobs if job_key(job) not in done]
+        with progress("collect", len(all_jobs), "episodes", len(all_jobs) - len(missing)) as advance:
+            outcomes: Counter[str] = Counter()
+            for trajectory in _played(env, missing, workers):
+                log.append(trajectory.to_json())
+                outcomes[trajectory.outcome or "unknown"] += 1
+                advance(1, ", ".join(f"{n} {outcome}" for outcome, n in outcomes.most_common()))
+
+
+def _played(env: EnvSpec, jobs: Sequence[Job], workers: int) -> Iterator[Trajectory]:
+    if not jobs:
+        return
+    with EnvPool(env, workers=min(workers, len(jobs))) as pool:
+        waiting: set[Future[Trajectory]] = {pool.submit(job) for job in jobs}
+        while waiting:
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in done)
+
+
+def key(trajectory: Trajectory) -> tuple[str, str, str, int | None]:
+    """What makes an episode one of its kind: task, agent, seed."""
+    agent = trajectory.agent
+    return trajectory.task.id, agent.name if agent else "", _said(agent.params if agent else {}), trajectory.task.seed
+
+
+def job_key(job: Job) -> tuple[str, str, str, int | None]:
+    """The ``key`` that a job's trajectory will have."""
+    agent = job.agent.build().ref
+    return job.task_id, agent.name, _said(agent.params), job.seed
+
+
+def _said(params: dict[str, Any]) -> str:
+    return str(sorted(params.items()))
+
+
+def summarize(trajectories: Sequence[Trajectory]) -> dict[str, Any]:
+    """What was collected: episodes, outcomes, steps, and what kinds of steps.
+
+    ``invalid`` is the share of actions that the environment had not listed as admissible, ``no_change`` the share
+    of the others after which the admissible actions stayed the same; both over the steps where that is known.
+    """
+    outcomes = Counter(t.outcome or "unknown" for t in trajectories)
+    kinds = Counter(step.action.split(" ")[0] for t in trajectories for step in t.steps)
+    checked = [c for t in trajectories for c in _checks(t)]
+    invalid = sum(c == "invalid" for c in checked)
+    return {
+        "episodes": len(trajectories),
+        "outcomes": dict(outcomes.most_common()),
+        "steps": sum(kinds.values()),
+        "success_rate": outcomes["success"] / len(trajectories) if trajectories else None,
+        "action_kinds": dict(kinds.most_common(20)),
+        "invalid": invalid / len(checked) if checked else None,
+        "no_change": checked.count("no_change") / (len(checked) - invalid) if len(checked) > invalid else None,
+        "by_agent": {name: dict(found.most_common()) for name, found in sorted(_by_agent(trajectories).items())},
+    }
+
+
+def _checks(trajectory: Trajectory) -> Iterator[str]:
+    for before, step in zip(trajectory.steps, trajectory.steps[1:], strict=False):
+        if before.admissible_actions is not None:
+            if step.action not in before.admissible_actions:
+                yield "invalid"
+            else:
+                yield "no_change" if step.admissible_actions == before.admissible_actions else "change"
+
+
+def _by_agent(trajectories: Iterable[Trajectory]) -> dict[str, Counter[str]]:
+    found: dict[str, Counter[str]] = {}
+    for trajectory in trajectories:
+        found.setdefault(label(trajectory), Counter())[trajectory.outcome or "unknown"] += 1
+    return found
+
+
+def label(trajectory: Trajectory) -> str:
+    """A short name of who acted, with the parameters that tell agents apart."""
+    if trajectory.agent is None:
+        return "unknown"
+    params = ",".join(f"{k}={v}" for k, v in sorted(trajectory.agent.params.items()))
+    return f"{trajectory.agent.name}({params})" if params else trajectory.agent.name

@@ -1,0 +1,97 @@
+"""A world model as an environment: the contract of ``worldloom.envs`` over a language model."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from worldloom.envs.base import Environment, Observation, StepInfo, StepResult
+from worldloom.errors import ConfigError, ContextOverflow, EnvError
+from worldloom.lm.session import LocalLM, Session
+from worldloom.protocol import heard
+from worldloom.trajectory import Terminal, Trajectory
+
+REWARDS: dict[Terminal, float] = {"success": 1.0, "failure": 0.0}
+
+
+class Start(NamedTuple):
+    """How a task begins."""
+
+    split: str
+    observation: Observation
+
+
+class WorldModelEnv(Environment):
+    """Plays tasks inside a language model.
+
+    Args:
+        lm: the model.
+        starts: how each task begins, by task id; see ``starts_of``.
+        env_name: the environment that it imagines.
+        max_new_tokens: of one observation.
+
+    The reward is 1 on predicted success, 0 on predicted failure, else None. An episode that outgrows the model's
+    window is truncated. ``seed`` changes nothing: decoding is greedy.
+    """
+
+    def __init__(self, lm: LocalLM, starts: Mapping[str, Start], env_name: str = "unknown", max_new_tokens: int = 512):
+        self.lm, self.starts, self.max_new_tokens = lm, dict(starts), max_new_tokens
+        self.name, self.version = f"world-model:{env_name}", lm.name
+        self._session: Session | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"model": self.lm.name, "max_new_tokens": self.max_new_tokens}
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(start.split for start in self.starts.values()))
+
+    def task_ids(self, split: str) -> Sequence[str]:
+        if split not in self.splits:
+            raise ConfigError(f"no split {split!r} here; there is {', '.join(self.splits)}")
+        return [task_id for task_id, start in self.starts.items() if start.split == split]
+
+    def reset(self, task_id: str, seed: int = 0) -> Observation:
+        if task_id not in self.starts:
+            raise EnvError(f"no start for task {task_id!r}; give one from a real episode (worldloom.world.starts_of)")
+        observation = self.starts[task_id].observation
+        self._session = self.lm.session(observation.initial_context, observation.text)
+        return observation
+
+    def step(self, action: str) -> StepResult:
+        if self._session is None:
+            raise EnvError("the episode has ended or none was started: call reset first")
+        try:
+            observation, terminal = heard(self._session.step(action, self.max_new_tokens))
+        except ContextOverflow:
+            self._session = None
+            return StepResult("", None, False, True, StepInfo(terminal="truncated"))
+        if terminal:
+            self._session = None
+        reward = REWARDS[terminal] if terminal else None
+        return StepResult(observation, reward, terminal is not None, False, StepInfo(terminal=terminal))
+
+    def fork(self) -> "WorldModelEnv":
+        """The same world at the same moment, to go on by itself; the weights are shared.
+
+        Raises:
+            EnvError: no episode is going on.
+        """
+        if self._session is None:
+            raise EnvError("no episode to fork: call reset first")
+        twin = WorldModelEnv(self.lm, self.starts, self.name.partition(":")[2], self.max_new_tokens)
+        twin._session = self._session.fork()
+        return twin
+
+    def close(self) -> None:
+        self._session = None
+
+
+def starts_of(trajectories: Iterable[Trajectory]) -> dict[str, Start]:
+    """How the tasks of recorded episodes begin; episodes that never began are passed over."""
+    return {
+        t.task.id: Start(
+            t.task.split or "all", Observation(t.initial_observation, t.task.instruction, t.initial_context)
+        )
+        for t in trajectories
+        if t.initial_observation
+    }
