@@ -1,0 +1,1 @@
+"""Stage 3: how far a world model can be trusted."""

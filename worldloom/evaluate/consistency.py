@@ -1,0 +1,143 @@
+"""Consistency: the same agents, tasks and seeds in reality (Real), in the world model (WM), and the world model's
+actions replayed in reality (W2R); CR = W2R / Real (Word2World, arXiv 2512.18832, section 3).
+
+Every episode ends as success, failure, truncated or error; errors count in the denominators as no success.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from worldloom.agents import AgentSpec
+from worldloom.collect import job_key, key, label, plan, play
+from worldloom.envs import EnvSpec
+from worldloom.envs.worker import Job
+from worldloom.errors import ConfigError
+from worldloom.evaluate.stats import interval, ratio
+from worldloom.progress import progress
+from worldloom.rollout import MAX_STEPS, broken, rollout
+from worldloom.runs import Log
+from worldloom.trajectory import AgentRef, EnvRef, Failure, TaskRef, Trajectory, read
+
+Record = dict[str, Any]
+REAL, WM, W2R = "real.jsonl", "wm.jsonl", "w2r.jsonl"
+
+
+def run_consistency(
+    out: Path,
+    env: EnvSpec,
+    lm: Any,
+    agents: Sequence[AgentSpec],
+    split: str,
+    tasks: Sequence[str],
+    seed: int = 0,
+    max_steps: int = MAX_STEPS,
+    workers: int = 2,
+) -> list[Record]:
+    """Play everything that is missing in ``out`` and give one record per task and agent.
+
+    ``out`` gets ``real.jsonl``, ``wm.jsonl`` and ``w2r.jsonl`` (trajectories); stopped at any moment, it goes on
+    where it was.
+
+    Raises:
+        EnvError: the real environment cannot be started.
+    """
+    jobs = plan(tasks, agents, split, len(agents), seed, max_steps)
+    play(out / REAL, env, jobs, workers)
+    real = {key(t): t for t in read(out / REAL)}
+    imagine(out / WM, lm, jobs, [real[job_key(job)] for job in jobs], env.name)
+    imagined = {key(t): t for t in read(out / WM)}
+    replays = [replay_job(job, imagined[job_key(job)]) for job in jobs]
+    play(out / W2R, env, [replay for replay in replays if replay.max_steps], workers)
+    replayed = {key(t): t for t in read(out / W2R)}
+    triples = [(real[job_key(j)], imagined[job_key(j)], _replayed(r, replayed)) for j, r in zip(jobs, replays, strict=True)]
+    return [record(*triple) for triple in triples]
+
+
+def replay_job(job: Job, imagined: Trajectory) -> Job:
+    """Take an imagined episode's actions in the real environment."""
+    actions = imagined.actions
+    return Job(job.task_id, AgentSpec("replay", {"actions": actions}), job.seed, job.split, len(actions))
+
+
+def _replayed(job: Job, found: dict[Any, Trajectory]) -> Trajectory:
+    if job.max_steps:
+        return found[job_key(job)]
+    nothing = Failure(kind="NoActions", message="the imagined episode has no action to replay")
+    return broken(EnvRef(name="none"), TaskRef(id=job.task_id, seed=job.seed), AgentRef(name="replay"), nothing)
+
+
+def imagine(path: Path, lm: Any, jobs: Sequence[Job], starts: Sequence[Trajectory], env_name: str) -> None:
+    """Play the jobs that a file lacks inside the world model, each from its real episode's beginning."""
+    from worldloom.world import WorldModelEnv, starts_of
+
+    world = WorldModelEnv(lm, starts_of(starts), env_name)
+    with Log(path) as log:
+        done = {key(t) for t in read(path)}
+        missing = [job for job in jobs if job_key(job) not in done]
+        with progress("imagine", len(jobs), "episodes", len(jobs) - len(missing)) as advance:
+            for job in missing:
+                played = rollout(
+                    world, job.agent.build(), job.task_id, seed=job.seed, split=job.split, max_steps=job.max_steps
+                )
+                log.append(played.to_json())
+                advance(1, f"{len(played.steps)} steps, {played.outcome}")
+
+
+def record(real: Trajectory, wm: Trajectory, w2r: Trajectory) -> Record:
+    """One record of ``records.jsonl``."""
+    return {
+        "kind": "consistency",
+        "key": "|".join(map(str, key(real))),
+        "task_id": real.task.id,
+        "agent": label(real),
+        "seed": real.task.seed,
+        **{name: t.model_dump(by_alias=True, exclude_none=True) for name, t in zip(("real", "wm", "w2r"), (real, wm, w2r), strict=True)},
+    }  # fmt: skip
+
+
+def consistency_metrics(records: Sequence[Record]) -> Record:
+    """The ``consistency`` part of ``metrics.json``.
+
+    Raises:
+        ConfigError: agents were not on the same tasks, so that their rates could not be compared.
+    """
+    agents = sorted({r["agent"] for r in records})
+    ids = {a: sorted(r["task_id"] for r in records if r["agent"] == a) for a in agents}
+    if len({tuple(i) for i in ids.values()}) > 1:
+        raise ConfigError("the agents did not play the same tasks; a consistency ratio over them would mean nothing")
+    return {
+        "n_tasks": len(next(iter(ids.values()), [])),
+        "same_task_ids": True,
+        "agents": {a: _rates([r for r in records if r["agent"] == a]) for a in agents},
+        "overall": _rates(records),
+    }
+
+
+def outcome(trajectory: Record) -> str:
+    """How a recorded episode ended; "unknown" if nothing says so."""
+    if trajectory.get("error"):
+        return "error"
+    return (trajectory["steps"][-1].get("terminal") if trajectory["steps"] else None) or "unknown"
+
+
+def _rates(records: Sequence[Record]) -> Record:
+    """Rates and ratios of some records, resampled by task (all agents of a task together)."""
+    tasks = sorted({r["task_id"] for r in records})
+    won = {name: _per_task(records, tasks, [name]) for name in ("real", "wm", "w2r")}
+    played = [float(sum(r["task_id"] == task for r in records)) for task in tasks]
+    both = _per_task(records, tasks, ["real", "w2r"])
+    found: Record = {"n": len(records)}
+    found |= {name: interval(ratio, [wins, played]) for name, wins in won.items()}
+    for name, wins in (("cr", won["w2r"]), ("cr_paired", both)):
+        if (value := interval(ratio, [wins, won["real"]])) is not None:
+            found[name] = value
+    found["errors"] = {name: sum(outcome(r[name]) == "error" for r in records) for name in ("real", "wm", "w2r")}
+    return found
+
+
+def _per_task(records: Iterable[Record], tasks: Sequence[str], names: Sequence[str]) -> list[float]:
+    counts = dict.fromkeys(tasks, 0.0)
+    for r in records:
+        counts[r["task_id"]] += all(outcome(r[name]) == "success" for name in names)
+    return list(counts.values())

@@ -1,0 +1,145 @@
+"""One-step fidelity: teacher-forced exact match of (observation, terminal) on real episodes.
+
+Correct means ``prediction.strip() == target.strip()``, suffix included (Word2World, arXiv 2512.18832, section 3).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from worldloom.collect import label
+from worldloom.evaluate.stats import interval, rate, ratio, word_f1
+from worldloom.lm.score import generate_after, score
+from worldloom.lm.session import LocalLM
+from worldloom.protocol import heard, said
+from worldloom.trajectory import Step, Trajectory
+
+Record = dict[str, Any]
+NOTHING = "Nothing happens."
+ENDS = ("success", "failure")
+
+
+def score_episode(lm: LocalLM, trajectory: Trajectory, key: str) -> Record:
+    """The record of one episode: at each step what was to be said, what the model says, and whether that is right.
+
+    One forward pass; only steps whose gold tokens are not the argmax are generated, to learn what the model says.
+    Steps that do not fit the model's window are counted in ``left_out``.
+
+    Raises:
+        ContextOverflow: not even one step fits.
+    """
+    encoded = lm.chat.encode(trajectory, lm.window, "window")
+    scored = {s.step: s for s in score(lm, encoded)}
+    steps = []
+    for start, _, number in encoded.spans:
+        step = trajectory.steps[number]
+        gold = said(step.observation, step.terminal)
+        text = gold if scored[number].exact else generate_after(lm, encoded.input_ids[:start])
+        steps.append(judge(step, text, number + 1, _stratum(trajectory, number)) | {"logprob": scored[number].logprob})
+    return {
+        "kind": "one_step", "key": key, "task_id": trajectory.task.id, "agent": label(trajectory),
+        "steps": steps, "left_out": encoded.left_out,
+    }  # fmt: skip
+
+
+def judge(step: Step, text: str, index: int, stratum: str | None = None) -> Record:
+    """Compare what a model said at a step with what was to be said."""
+    predicted, terminal = heard(text)
+    gold_end = step.terminal if step.terminal in ENDS else None
+    same = predicted.strip() == step.observation.strip()
+    return {
+        "index": index,
+        "action": step.action,
+        "gold": step.observation,
+        "gold_terminal": gold_end,
+        "predicted": predicted,
+        "predicted_terminal": terminal,
+        "correct": same and terminal == gold_end,
+        "correct_observation": same,
+        "word_f1": word_f1(predicted, step.observation),
+        "stratum": stratum,
+    }
+
+
+def _stratum(trajectory: Trajectory, number: int) -> str | None:
+    """What the action was to the real environment, told by its admissible actions; None where that is unknown."""
+    before = trajectory.steps[number - 1].admissible_actions if number else None
+    if before is None:
+        return None
+    step = trajectory.steps[number]
+    if step.action not in before:
+        return "invalid"
+    return "no_change" if step.admissible_actions == before else "state_changing"
+
+
+def one_step_metrics(records: Sequence[Record], real: Iterable[Trajectory] = ()) -> Record:
+    """The ``one_step`` part of ``metrics.json``, from the records alone; baselines need the real episodes too.
+
+    Rates are over steps, their intervals over episodes.
+    """
+    steps = [record["steps"] for record in records]
+    metrics: Record = {
+        "n_episodes": len(records),
+        "n_steps": sum(map(len, steps)),
+        "left_out": sum(record["left_out"] for record in records),
+        "em": _mean(steps, lambda s: s["correct"]),
+        "em_observation": _mean(steps, lambda s: s["correct_observation"]),
+        "word_f1": _mean(steps, lambda s: s["word_f1"]),
+        "terminal": _terminal(steps),
+        "strata": _strata(steps),
+        "by_step_index": _by_index(steps),
+        "by_agent": {a: _mean([r["steps"] for r in records if r["agent"] == a], lambda s: s["correct"])
+                     for a in sorted({r["agent"] for r in records})},
+    }  # fmt: skip
+    if episodes := list(real):
+        metrics["baselines"] = baselines(episodes)
+    return metrics
+
+
+def _mean(steps: Sequence[Sequence[Record]], value: Callable[[Record], float]) -> Record | None:
+    return rate([sum(map(value, episode)) for episode in steps], [len(episode) for episode in steps])
+
+
+def _terminal(steps: Sequence[Sequence[Record]]) -> Record:
+    """Precision, recall and F1 of the end, and how often the model claims a success where there is none."""
+    hits = [sum(s["predicted_terminal"] == s["gold_terminal"] is not None for s in episode) for episode in steps]
+    told = [sum(s["predicted_terminal"] is not None for s in episode) for episode in steps]
+    true = [sum(s["gold_terminal"] is not None for s in episode) for episode in steps]
+    false = [sum(s["predicted_terminal"] == "success" != s["gold_terminal"] for s in episode) for episode in steps]
+    open_steps = [sum(s["gold_terminal"] != "success" for s in episode) for episode in steps]
+
+    found = {"precision": rate(hits, told), "recall": rate(hits, true), "false_success_rate": rate(false, open_steps)}
+    if sum(told) + sum(true):
+        found["f1"] = interval(ratio, [[2 * h for h in hits], [a + b for a, b in zip(told, true, strict=True)]])
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _strata(steps: Sequence[Sequence[Record]]) -> Record:
+    names = sorted({s["stratum"] for episode in steps for s in episode} - {None})
+    found = {}
+    for name in names:
+        chosen = [[s for s in episode if s["stratum"] == name] for episode in steps]
+        found[name] = {"n": sum(map(len, chosen)), "em": _mean(chosen, lambda s: s["correct"])}
+    return found
+
+
+def _by_index(steps: Sequence[Sequence[Record]]) -> list[Record]:
+    longest = max((s["index"] for episode in steps for s in episode), default=0)
+    found = []
+    for index in range(1, longest + 1):
+        chosen = [[s for s in episode if s["index"] == index] for episode in steps]
+        if n := sum(map(len, chosen)):
+            found.append({"step": index, "n": n, "em": _mean([c for c in chosen if c], lambda s: s["correct"])})
+    return found
+
+
+def baselines(episodes: Sequence[Trajectory]) -> Record:
+    """Exact match of saying the same again, and of saying that nothing happens, on the same steps."""
+    return {
+        "repeat_last": {"em": _baseline(episodes, lambda t, n: t.steps[n - 1].observation if n else t.initial_observation)},
+        "nothing_happens": {"em": _baseline(episodes, lambda t, n: NOTHING)},
+    }
+
+
+def _baseline(episodes: Sequence[Trajectory], say: Callable[[Trajectory, int], str]) -> Record | None:
+    judged = [[judge(step, say(t, n), n + 1) for n, step in enumerate(t.steps)] for t in episodes]
+    return _mean(judged, lambda s: s["correct"])

@@ -1,0 +1,250 @@
+"""The report of a run: one HTML file that needs nothing else, not even a network.
+
+What was not measured is absent from it; a cell that has no value says "-", never 0.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from worldloom.evaluate.plots import BASELINES, Rate, agents_plot, colours, loss_plot, step_plot
+from worldloom.evaluate.viewer import select
+
+ABSENT = "-"
+
+_EXACT = {"em": "exact match", "em_observation": "exact match of the observation alone", "word_f1": "word F1"}
+_TERMINAL = {
+    "precision": "terminal precision",
+    "recall": "terminal recall",
+    "f1": "terminal F1",
+    "false_success_rate": "false-success rate",
+}
+_WORLDS = {"real": "Real", "wm": "WM", "w2r": "W2R", "cr": "CR", "cr_paired": "paired CR"}
+_RATIOS = {"CR", "paired CR"}  # quotients of two rates: 0.96, not 96 %
+_RATE_HEAD = ["what", "value, %", "interval, %", "n"]
+_WHOLE_FROM = 1000  # a larger number is shown without decimals
+_OWN_SECTION = {"name", "environment", "split", "model", "provenance", "train", "one_step", "consistency"}
+
+
+class Headline(NamedTuple):
+    """One number at the top of the page."""
+
+    name: str
+    value: str
+    interval: str
+    of: str
+
+
+class Table(NamedTuple):
+    """A table as texts. ``folded`` ones, the data of a plot, open at a click."""
+
+    caption: str
+    head: list[str]
+    rows: list[list[str]]
+    folded: bool = False
+
+
+class Section(NamedTuple):
+    """A heading, and under it a sentence, an SVG element and tables, each optional."""
+
+    heading: str
+    note: str = ""
+    plot: Markup = Markup()
+    tables: tuple[Table, ...] = ()
+
+
+def write_report(
+    path: Path,
+    *,
+    title: str,
+    metrics: Mapping[str, Any],
+    records: Iterable[Mapping[str, Any]],
+    loss_curve: Sequence[tuple[int, float]] = (),
+) -> Path:
+    """Write the report, replacing the file in one move, and return its path.
+
+    Args:
+        path: The HTML file to write; its folder is made.
+        title: The heading.
+        metrics: What ``metrics.json`` holds (DESIGN 6.5); rates are fractions, and any part may be missing.
+        records: The lines of ``records.jsonl``, of kind ``one_step`` and ``consistency``.
+        loss_curve: (training step, loss per token), in order.
+    """
+    shown = select(records)
+    page = _template().render(
+        title=title,
+        light=colours(0),
+        dark=colours(1),
+        subtitle=" · ".join(str(metrics[key]) for key in ("environment", "split", "model") if metrics.get(key)),
+        headlines=list(_headlines(metrics)),
+        sections=list(_sections(metrics, loss_curve)),
+        episodes=shown.episodes,
+        left_out=shown.left_out,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(path.name + ".part")
+    draft.write_text(page, encoding="utf-8")
+    draft.replace(path)
+    return path
+
+
+@cache
+def _template() -> Template:
+    loader = PackageLoader("worldloom.evaluate", "templates")
+    found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return found.get_template("report.html.j2")
+
+
+def _headlines(metrics: Mapping[str, Any]) -> Iterator[Headline]:
+    one_step, consistency = metrics.get("one_step") or {}, metrics.get("consistency") or {}
+    if rate := Rate.of(one_step.get("em")):
+        yield _headline("exact match", rate, _size(one_step))
+    if baselines := list(_baselines(one_step)):
+        name, rate = max(baselines, key=lambda baseline: baseline[1].value)
+        yield _headline("best trivial baseline", rate, name)
+    for name, rate in _rates(one_step.get("terminal"), _TERMINAL):
+        if name != "terminal F1":
+            yield _headline(name, rate)
+    overall = consistency.get("overall") or {}
+    of = [(overall.get("n"), "episodes"), (consistency.get("n_tasks"), "tasks")]
+    for name, rate in _rates(overall, _WORLDS):
+        if name != "paired CR":
+            yield _headline(name, rate, _counted(of))
+
+
+def _headline(name: str, rate: Rate, of: str = "") -> Headline:
+    ratio = name in _RATIOS
+    value = _value(rate, ratio) if ratio else f"{_value(rate)} %"
+    return Headline(name, value, _interval(rate, ratio), of if rate.n is None else f"n = {_number(rate.n)}")
+
+
+def _rates(found: Mapping[str, Any] | None, names: Mapping[str, str]) -> list[tuple[str, Rate]]:
+    """Those of ``names`` (key -> what it is called) that were measured."""
+    rated = ((name, Rate.of((found or {}).get(key))) for key, name in names.items())
+    return [(name, rate) for name, rate in rated if rate]
+
+
+def _baselines(one_step: Mapping[str, Any]) -> Iterator[tuple[str, Rate]]:
+    for name, found in (one_step.get("baselines") or {}).items():
+        if rate := Rate.of(found.get("em")):
+            yield BASELINES.get(name, name), rate
+
+
+def _size(one_step: Mapping[str, Any]) -> str:
+    return _counted([(one_step.get("n_steps"), "steps"), (one_step.get("n_episodes"), "episodes")])
+
+
+def _counted(things: Iterable[tuple[int | None, str]]) -> str:
+    return ", ".join(f"{_number(n)} {what}" for n, what in things if n is not None)
+
+
+def _sections(metrics: Mapping[str, Any], loss_curve: Sequence[tuple[int, float]]) -> Iterator[Section]:
+    if one_step := metrics.get("one_step"):
+        yield _one_step(one_step)
+        if by_step := [row for row in one_step.get("by_step_index") or () if Rate.of(row.get("em"))]:
+            yield _by_step(by_step)
+    if consistency := metrics.get("consistency"):
+        yield _consistency(consistency)
+    if loss_curve or metrics.get("train"):
+        yield _training(metrics.get("train") or {}, loss_curve)
+    if rest := {key: value for key, value in metrics.items() if key not in _OWN_SECTION}:
+        yield Section("Other measurements", tables=(_facts("as metrics.json has them", rest),))
+    if provenance := metrics.get("provenance"):
+        yield Section("Where these numbers come from", tables=(_facts("provenance", provenance),))
+
+
+def _one_step(one_step: Mapping[str, Any]) -> Section:
+    steps = one_step.get("n_steps")
+    rows = [_rate_row(name, rate, steps) for name, rate in _rates(one_step, _EXACT)]
+    rows += [_rate_row(name, rate) for name, rate in _rates(one_step.get("terminal"), _TERMINAL)]
+    tables = [Table("world model", _RATE_HEAD, rows)]
+    if baselines := list(_baselines(one_step)):
+        rows = [_rate_row(name, rate, steps) for name, rate in baselines]
+        tables.append(Table("trivial baselines, exact match", _RATE_HEAD, rows))
+    if strata := one_step.get("strata"):
+        rated = [(name.replace("_", " "), Rate.of(of.get("em")), of.get("n")) for name, of in strata.items()]
+        rows = [_rate_row(name, rate, n) for name, rate, n in rated if rate]
+        tables.append(Table("by kind of step, exact match", _RATE_HEAD, rows))
+    note = f"Each step is predicted from the real history before it. {_size(one_step)}."
+    return Section("One step ahead", note, tables=tuple(tables))
+
+
+def _by_step(by_step: Sequence[Mapping[str, Any]]) -> Section:
+    rated = [(row, Rate.of(row.get("em"))) for row in by_step]
+    rows = [_rate_row(str(row["step"]), rate, row["n"]) for row, rate in rated if rate]
+    data = Table("data of the plot", ["step", *_RATE_HEAD[1:]], rows, folded=True)
+    note = "The band is the interval; the bars beneath say how many episodes have such a step."
+    return Section("Exact match by step of the episode", note, Markup(step_plot(by_step)), (data,))
+
+
+def _consistency(consistency: Mapping[str, Any]) -> Section:
+    agents = dict(consistency.get("agents") or {})
+    if len(agents) != 1 and consistency.get("overall"):
+        agents["overall"] = consistency["overall"]
+    head = ["agent", "n", "Real, %", "WM, %", "W2R, %", "CR", "paired CR", "errors: Real", "WM", "W2R"]
+    table = Table("success rates with their intervals", head, [_agent_row(*agent) for agent in agents.items()])
+    same = "on the same task ids" if consistency.get("same_task_ids") else "(NOT known to be on the same task ids)"
+    note = (
+        f"The same agents {same} in the real environment (Real), inside the world model (WM), and the actions chosen "
+        "there replayed in the real environment (W2R). CR = W2R / Real; paired CR = share of the Real successes "
+        "that W2R repeats."
+    )
+    return Section("Real, imagined, replayed", note, Markup(agents_plot(agents) if agents else ""), (table,))
+
+
+def _agent_row(name: str, found: Mapping[str, Any]) -> list[str]:
+    cells = []
+    for key, label in _WORLDS.items():
+        rate, ratio = Rate.of(found.get(key)), label in _RATIOS
+        cells.append(f"{_value(rate, ratio)} {_interval(rate, ratio)}".strip() if rate else ABSENT)
+    errors = found.get("errors") or {}
+    return [name, _number(found.get("n")), *cells, *(_number(errors.get(world)) for world in ("real", "wm", "w2r"))]
+
+
+def _training(train: Mapping[str, Any], loss_curve: Sequence[tuple[int, float]]) -> Section:
+    tables = [_facts("training", train)] if train else []
+    if not loss_curve:
+        return Section("Training", tables=tuple(tables))
+    rows = [[str(step), f"{loss:.4g}"] for step, loss in loss_curve]
+    tables.append(Table("data of the plot", ["training step", "loss"], rows, folded=True))
+    return Section("Training", "Loss per token.", Markup(loss_plot(loss_curve)), tuple(tables))
+
+
+def _rate_row(name: str, rate: Rate, n: int | None = None) -> list[str]:
+    return [name, _value(rate), _interval(rate) or ABSENT, _number(n if rate.n is None else rate.n)]
+
+
+def _value(rate: Rate, ratio: bool = False) -> str:
+    return f"{rate.value:.2f}" if ratio else f"{100 * rate.value:.1f}"
+
+
+def _interval(rate: Rate, ratio: bool = False) -> str:
+    if rate.low is None or rate.high is None:
+        return ""
+    return f"[{rate.low:.2f}, {rate.high:.2f}]" if ratio else f"[{100 * rate.low:.1f}, {100 * rate.high:.1f}]"
+
+
+def _facts(caption: str, found: Mapping[str, Any]) -> Table:
+    return Table(caption, ["what", "value"], [[name, _number(value)] for name, value in _flat(found)])
+
+
+def _flat(found: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in found.items():
+        name = f"{above}{key}".replace("_", " ")
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{name}: ")
+        elif value is not None:
+            yield name, value
+
+
+def _number(value: Any) -> str:
+    """A number as people read it; anything else as it is."""
+    if value is None:
+        return ABSENT
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= _WHOLE_FROM else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

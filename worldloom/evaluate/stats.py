@@ -1,0 +1,60 @@
+"""Rates with their intervals: bootstrap over episodes or tasks, never over steps."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import bootstrap
+
+RESAMPLES = 2000
+CONFIDENCE = 0.95
+
+
+def interval(
+    statistic: Callable[..., Any], columns: Sequence[Sequence[float]], seed: int = 0
+) -> dict[str, float] | None:
+    """A statistic of paired columns (one row an episode or task) with its 95 % percentile-bootstrap interval.
+
+    Args:
+        statistic: takes the columns as arrays of shape (..., n) and an ``axis``, and gives shape (...).
+        columns: as many as ``statistic`` takes, each of length n.
+
+    Returns:
+        {"value", "low", "high", "n"}; None if there is nothing to measure. With one row, or where every
+        resample gives the same, low and high are the value.
+    """
+    data = [np.asarray(column, dtype=float) for column in columns]
+    n = len(data[0])
+    value = float(statistic(*data, axis=-1)) if n else float("nan")
+    if np.isnan(value):
+        return None
+    low = high = value
+    if n > 1:
+        found = bootstrap(
+            data, statistic, paired=True, vectorized=True, n_resamples=RESAMPLES, confidence_level=CONFIDENCE,
+            method="percentile", rng=np.random.default_rng(seed),
+        ).bootstrap_distribution  # fmt: skip
+        tail = 50 * (1 - CONFIDENCE)
+        low, high = (float(np.nanpercentile(found, q)) for q in (tail, 100 - tail))
+    return {"value": value, "low": low, "high": high, "n": n}
+
+
+def ratio(numerator: Any, denominator: Any, axis: int = -1) -> Any:
+    """Sum over sum; NaN where the denominator is 0. For rates over steps, resampled by episode."""
+    top, bottom = np.sum(numerator, axis=axis), np.sum(denominator, axis=axis)
+    return np.divide(top, bottom, out=np.full(np.shape(top), np.nan), where=bottom != 0)
+
+
+def rate(hits: Sequence[float], totals: Sequence[float]) -> dict[str, float] | None:
+    """A rate over steps (hits and totals per episode) with an interval over episodes."""
+    return interval(ratio, [hits, totals])
+
+
+def word_f1(predicted: str, gold: str) -> float:
+    """F1 of the words (split at white space, with multiplicity) of two texts; 1 if both are empty."""
+    from collections import Counter
+
+    left, right = Counter(predicted.split()), Counter(gold.split())
+    if not left and not right:
+        return 1.0
+    return 2 * (left & right).total() / (left.total() + right.total())

@@ -1,0 +1,39 @@
+"""Metrics as a few lines of text."""
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def table(metrics: dict[str, Any]) -> str:
+    """The figures of a run that matter most, with n and interval, in percent."""
+    return "\n".join(f"{name:<34} {value}" for name, value in _rows(metrics))
+
+
+def _rows(metrics: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if "train" in metrics:
+        train = metrics["train"]
+        yield "trained on", f"{train['trajectories']} episodes, {train['tokens_seen']} tokens, {train['seconds']:.0f} s"
+    if "one_step" in metrics:
+        one = metrics["one_step"]
+        yield "one-step exact match", f"{percent(one['em'])} ({one['n_steps']} steps, {one['n_episodes']} episodes)"
+        for name, baseline in one.get("baselines", {}).items():
+            yield f"  baseline: {name.replace('_', ' ')}", percent(baseline["em"])
+        for name, value in one["terminal"].items():
+            yield f"  terminal {name.replace('_', ' ')}", percent(value)
+    if "consistency" in metrics:
+        yield from _consistency(metrics["consistency"])
+
+
+def _consistency(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for agent, rates in {**found["agents"], "overall": found["overall"]}.items():
+        told = " ".join(f"{name} {percent(rates[name])}" for name in ("real", "wm", "w2r"))
+        cr = rates.get("cr")
+        ratio = f" CR {cr['value']:.2f} [{cr['low']:.2f}, {cr['high']:.2f}]" if cr else ""
+        yield f"{agent} ({found['n_tasks']} tasks)", told + ratio
+
+
+def percent(rate: dict[str, float] | None) -> str:
+    """A rate with its interval, in percent."""
+    if rate is None:
+        return "-"
+    return f"{rate['value']:.1%} [{rate['low']:.1%}, {rate['high']:.1%}]"
