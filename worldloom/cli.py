@@ -1,0 +1,191 @@
+"""The command ``worldloom``. Stages are imported where they are used, so that ``--help`` is quick."""
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from worldloom.errors import ConfigError, WorldloomError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+STOPPED = 130
+
+Env = Annotated[str, typer.Option("--env", help="Environment: alfworld or textworld.")]
+Option = Annotated[list[str] | None, typer.Option("--option", "-o", help="KEY=VALUE for the environment; repeatable.")]
+AgentList = Annotated[
+    list[str] | None, typer.Option("--agent", "-a", help="NAME or NAME:KEY=VALUE,KEY=VALUE; repeatable.")
+]
+Seed = Annotated[int, typer.Option(help="Draws tasks and drives agents.")]
+Workers = Annotated[int, typer.Option(help="Processes that play real environments.")]
+MaxSteps = Annotated[int, typer.Option(help="Steps after which an episode is truncated.")]
+
+
+def value_of(text: str) -> Any:
+    """A value given on the command line: JSON where it is JSON, else the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def pairs(texts: list[str] | None) -> dict[str, Any]:
+    """KEY=VALUE texts as a dictionary.
+
+    Raises:
+        ConfigError: one has no "=".
+    """
+    for text in texts or []:
+        if "=" not in text:
+            raise ConfigError(f"{text!r} is not KEY=VALUE")
+    return {key: value_of(value) for key, _, value in (text.partition("=") for text in texts or [])}
+
+
+def env_spec(name: str, options: list[str] | None) -> Any:
+    """An environment as the command line names it."""
+    from worldloom.envs import EnvSpec
+
+    return EnvSpec(name, pairs(options))
+
+
+def agent_specs(texts: list[str] | None) -> list[Any]:
+    """Agents as the command line names them: NAME or NAME:KEY=VALUE,KEY=VALUE."""
+    from worldloom.agents import AgentSpec
+
+    found = []
+    for text in texts or []:
+        name, _, params = text.partition(":")
+        found.append(AgentSpec(name, pairs(params.split(",") if params else [])))
+    return found
+
+
+def show(result: Any) -> None:
+    """Print a result as JSON on standard output."""
+    typer.echo(json.dumps(result, indent=1, ensure_ascii=False))
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder of the run; started again it goes on.")] = Path("demo"),
+    minutes: Annotated[float, typer.Option(min=0.5, help="How long it may take on two cores.")] = 25,
+    workers: Workers = 2,
+) -> None:
+    """Play ALFWorld, train a world model on it and measure it, with one command."""
+    from worldloom.demo import demo as run_demo
+    from worldloom.evaluate.summary import table
+
+    metrics = run_demo(out, minutes, workers)
+    typer.echo(table(metrics))
+    typer.echo(f"report: {out / 'evaluate' / 'report.html'}")
+
+
+@app.command()
+def collect(
+    out: Annotated[Path, typer.Option(help="Folder for trajectories.jsonl; started again it goes on.")],
+    env: Env = "alfworld",
+    option: Option = None,
+    agent: AgentList = None,
+    split: Annotated[str, typer.Option(help="Split to take tasks from.")] = "train",
+    tasks: Annotated[int | None, typer.Option(help="How many tasks; all of them if not given.")] = None,
+    agents_per_task: Annotated[int, typer.Option(help="How many of the agents play each task.")] = 1,
+    seed: Seed = 0,
+    max_steps: MaxSteps = 50,
+    workers: Workers = 2,
+) -> None:
+    """Let agents play an environment and record every episode."""
+    from worldloom import collect as stage
+
+    agents = agent_specs(agent) or default_agents(env)
+    spec = env_spec(env, option)
+    show(
+        stage.collect(
+            out, spec, agents, split, tasks=tasks, agents_per_task=agents_per_task, seed=seed, max_steps=max_steps,
+            workers=workers,
+        )
+    )  # fmt: skip
+
+
+def default_agents(env: str) -> list[Any]:
+    """Scripted agents of several skills."""
+    from worldloom.agents import AgentSpec
+    from worldloom.demo import mixed_agents
+
+    if env == "alfworld":
+        return mixed_agents()
+    return [AgentSpec(f"scripted-{env}", {"skill": skill}) for skill in (1.0, 0.85, 0.7, 0.5, 0.25, 0.0)]
+
+
+@app.command()
+def train(
+    data: Annotated[list[Path], typer.Argument(help="Trajectory files (JSON Lines).")],
+    out: Annotated[Path, typer.Option(help="Folder for the model; started again it goes on.")],
+    config: Annotated[Path | None, typer.Option(help="YAML file with settings; see configs/.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", "-s", help="KEY=VALUE over the config; repeatable.")] = None,
+) -> None:
+    """Fine-tune a language model into a world model."""
+    from worldloom.config import train_config
+    from worldloom.train import train as run_train
+
+    show(run_train(data, out, train_config(config, pairs(set_))))
+
+
+@app.command()
+def evaluate(
+    model: Annotated[str, typer.Argument(help="A train run's folder, a model folder, or a hub id.")],
+    out: Annotated[Path, typer.Option(help="Folder of the evaluation; started again it goes on.")],
+    data: Annotated[Path | None, typer.Option(help="Real episodes for one-step fidelity.")] = None,
+    episodes: Annotated[int | None, typer.Option(help="How many of them; all if not given.")] = None,
+    env: Annotated[str | None, typer.Option("--env", help="Environment for consistency.")] = None,
+    option: Option = None,
+    split: Annotated[str | None, typer.Option(help="Split for consistency.")] = None,
+    tasks: Annotated[int, typer.Option(help="How many tasks for consistency.")] = 12,
+    agent: AgentList = None,
+    seed: Seed = 0,
+    max_steps: MaxSteps = 50,
+    workers: Workers = 2,
+    name: Annotated[str | None, typer.Option(help="Name in metrics.json.")] = None,
+    record: Annotated[Path | None, typer.Option(help="Also write the metrics there (results/NAME/metrics.json).")] = None,
+) -> None:
+    """Measure a world model: one-step fidelity and consistency, with a report."""
+    from worldloom.evaluate.run import evaluate as run_evaluate
+    from worldloom.evaluate.summary import table
+    from worldloom.runs import write_json
+
+    metrics = run_evaluate(
+        out, model, name=name, data=data, episodes=episodes, env=env_spec(env, option) if env else None, split=split,
+        tasks=tasks, agents=agent_specs(agent), seed=seed, max_steps=max_steps, workers=workers,
+    )  # fmt: skip
+    if record:
+        write_json(record, metrics)
+    typer.echo(table(metrics))
+    typer.echo(f"report: {out / 'report.html'}")
+
+
+@app.command()
+def envs(
+    check: Annotated[str | None, typer.Option(help="Prove the contract for this environment.")] = None,
+    option: Option = None,
+) -> None:
+    """List the environments, or check one."""
+    from worldloom.envs import ENVIRONMENTS
+    from worldloom.envs.check import check_env
+
+    if check is None:
+        typer.echo("\n".join(ENVIRONMENTS))
+        return
+    typer.echo(str(check_env(env_spec(check, option))))
+
+
+def main() -> None:
+    """Run the command; an error raised on purpose is told in one line."""
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    try:
+        app()
+    except WorldloomError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        typer.echo("stopped; start the same command again to go on", err=True)
+        sys.exit(STOPPED)
