@@ -1,4 +1,4 @@
-"""The command ``worldloom``. Stages are imported where they are used, so that ``--help`` is quick."""
+"""The command ``worldloom``; stages are imported where they are used, so that ``--help`` is quick."""
 
 import json
 import logging
@@ -10,7 +10,8 @@ import typer
 
 from worldloom.errors import ConfigError, WorldloomError
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+ABOUT = "Turn an agent's interaction logs into an LLM world model, and measure how far it can be trusted."
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=ABOUT)
 STOPPED = 130
 
 Env = Annotated[str, typer.Option("--env", help="Environment: alfworld or textworld.")]
@@ -122,7 +123,9 @@ def train(
     data: Annotated[list[Path], typer.Argument(help="Trajectory files (JSON Lines).")],
     out: Annotated[Path, typer.Option(help="Folder for the model; started again it goes on.")],
     config: Annotated[Path | None, typer.Option(help="YAML file with settings; see configs/.")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", "-s", help="KEY=VALUE over the config; repeatable.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", "-s", help="KEY=VALUE over the config; repeatable.")
+    ] = None,
 ) -> None:
     """Fine-tune a language model into a world model."""
     from worldloom.config import train_config
@@ -146,7 +149,9 @@ def evaluate(
     max_steps: MaxSteps = 50,
     workers: Workers = 2,
     name: Annotated[str | None, typer.Option(help="Name in metrics.json.")] = None,
-    record: Annotated[Path | None, typer.Option(help="Also write the metrics there (results/NAME/metrics.json).")] = None,
+    record: Annotated[
+        Path | None, typer.Option(help="Also write the metrics there (results/NAME/metrics.json).")
+    ] = None,
 ) -> None:
     """Measure a world model: one-step fidelity and consistency, with a report."""
     from worldloom.evaluate.run import evaluate as run_evaluate

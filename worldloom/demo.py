@@ -29,7 +29,14 @@ class Sizes(NamedTuple):
 
 def mixed_agents() -> list[AgentSpec]:
     """Agents of six skills: a world is learnt from successes and from mistakes."""
-    skills = ({"skill": 1.0, "curious": 0.15}, {"skill": 0.85}, {"skill": 0.7}, {"skill": 0.5}, {"skill": 0.25}, {"skill": 0.0})
+    skills = (
+        {"skill": 1.0, "curious": 0.15},
+        {"skill": 0.85},
+        {"skill": 0.7},
+        {"skill": 0.5},
+        {"skill": 0.25},
+        {"skill": 0.0},
+    )
     return [AgentSpec("scripted-alfworld", params) for params in skills]
 
 

@@ -23,7 +23,7 @@ def progress(label: str, total: float, unit: str, done: float = 0) -> Iterator[A
         return
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}")
     with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
-        yield meter.bar(bar, bar.add_task(label, total=total, completed=done, note=""))
+        yield meter.bar(bar, bar.add_task(label, total=total, completed=int(done), note=""))
 
 
 class _Meter:

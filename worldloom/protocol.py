@@ -73,6 +73,7 @@ def parse(messages: Sequence[Mapping[str, Any]], env: str = "unknown", task_id: 
     steps = []
     for action, answer in zip(texts[::2], texts[1::2], strict=True):
         observation, terminal = heard(answer)
+        said(observation, terminal)  # raises where two suffixes leave open which one is the end's
         steps.append(Step(action=action, observation=observation, terminal=terminal))
     return Trajectory(
         env=EnvRef(name=env), task=TaskRef(id=task_id), initial_observation=system or "", steps=steps,
@@ -134,7 +135,7 @@ def _row(raw: bytes, env: str, task_id: str) -> Trajectory:
     kept = {
         "row": {key: value for key, value in row.items() if key != "messages"},
         "messages": {n: rest for n, message in enumerate(row["messages"]) if (rest := _rest(message))},
-        "empty_system": row["messages"][0] if row["messages"][0]["content"] == "" else None,
+        "empty_system": row["messages"][0]["role"] == "system" and row["messages"][0]["content"] == "",
     }
     return trajectory.model_copy(update={"llama_factory": {k: v for k, v in kept.items() if v}})
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from worldloom.agents.base import Agent, Start
 from worldloom.envs.base import Environment, Observation, StepResult
-from worldloom.trajectory import AgentRef, Failure, Step, TaskRef, Terminal, Trajectory
+from worldloom.trajectory import AgentRef, EnvRef, Failure, Step, TaskRef, Terminal, Trajectory
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,8 @@ def rollout(
 
     ``on_step`` is called before the reset and before every step (a sign of life for a watchdog).
     """
-    first, steps, failure = Observation(""), [], None
+    first, failure = Observation(""), None
+    steps: list[Step] = []
     try:
         on_step()
         first = env.reset(task_id, seed)
@@ -75,6 +76,6 @@ def terminal_of(result: StepResult) -> Terminal | None:
     return result.info.get("terminal") if result.terminated else None
 
 
-def broken(env_ref: object, task: TaskRef, agent: AgentRef, failure: Failure) -> Trajectory:
+def broken(env_ref: EnvRef, task: TaskRef, agent: AgentRef, failure: Failure) -> Trajectory:
     """The record of a rollout of which nothing else came back (its process died)."""
     return Trajectory(env=env_ref, task=task, agent=agent, initial_observation="", error=failure)

@@ -148,5 +148,3 @@ def git_commit() -> str | None:
 def now() -> datetime.datetime:
     """The time, with its zone."""
     return datetime.datetime.now(datetime.UTC)
-
-

@@ -16,6 +16,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from worldloom.collect import key
 from worldloom.errors import ConfigError, ContextOverflow, DataError
 from worldloom.lm.hf import DEFAULT_MODEL, fast_bfloat16, load_model, load_tokenizer, window
+from worldloom.lm.memory import keep_freed_memory
 from worldloom.progress import progress
 from worldloom.runs import open_run, read_json, write_json
 from worldloom.tokens import ChatFormat, Encoded, Overflow
@@ -94,9 +95,12 @@ def train(data: Sequence[Path], out: Path, config: TrainConfig | None = None) ->
     if (out / "train.json").exists():
         found: dict[str, Any] = read_json(out / "train.json")
         return found
+    keep_freed_memory()
     tokenizer = load_tokenizer(config.model)
     model = load_model(config.model)
-    episodes, counts = prepare(load_all(data), ChatFormat(tokenizer), config.max_tokens or window(model), config.overflow)
+    episodes, counts = prepare(
+        load_all(data), ChatFormat(tokenizer), config.max_tokens or window(model), config.overflow
+    )
     trainer = _WorldTrainer.of(_with_lora(model, config), episodes, out / "checkpoints", config)
     trainer.train(resume_from_checkpoint=last_checkpoint(out / "checkpoints"))
     return _finish(trainer, tokenizer, out, counts)
@@ -161,7 +165,9 @@ def _with_lora(model: Any, config: TrainConfig) -> Any:
         return model
     from peft import LoraConfig, get_peft_model
 
-    lora = LoraConfig(r=config.lora_rank, lora_alpha=config.lora_alpha, target_modules="all-linear", task_type="CAUSAL_LM")
+    lora = LoraConfig(
+        r=config.lora_rank, lora_alpha=config.lora_alpha, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
     return get_peft_model(model, lora)
 
 
@@ -177,7 +183,7 @@ def last_checkpoint(folder: Path) -> str | None:
     return None
 
 
-class _WorldTrainer(Trainer):
+class _WorldTrainer(Trainer):  # type: ignore[misc]
     """The Trainer with logits only where there is loss, and a budget of time as well as of steps."""
 
     clock: Clock
@@ -209,7 +215,9 @@ class _WorldTrainer(Trainer):
         targets = inputs["labels"][:, 1:]
         counts = targets != -100
         with _only_at(self.accelerator.unwrap_model(model), counts):
-            logits = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], use_cache=False).logits
+            logits = model(
+                input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], use_cache=False
+            ).logits
         loss = torch.nn.functional.cross_entropy(logits.float(), targets[counts], reduction="sum")
         if num_items_in_batch is None:
             num_items_in_batch = counts.sum() * self.args.gradient_accumulation_steps
@@ -219,7 +227,7 @@ class _WorldTrainer(Trainer):
         super().log({**logs, "seconds": self.clock.seconds()}, start_time)
 
 
-class _only_at:  # noqa: N801 - reads as a phrase
+class _only_at:
     """Within it, a model computes logits at the marked positions only, shape (marked, vocabulary)."""
 
     def __init__(self, model: Any, counts: torch.Tensor):
@@ -282,7 +290,7 @@ def _arguments(folder: Path, config: TrainConfig) -> TrainingArguments:
     )
 
 
-class _Budget(TrainerCallback):
+class _Budget(TrainerCallback):  # type: ignore[misc]
     """Ends training when the budget is used up, asks for checkpoints by the clock, and shows progress."""
 
     def __init__(self, clock: Clock, config: TrainConfig):
@@ -293,7 +301,9 @@ class _Budget(TrainerCallback):
             self.clock.before = state.log_history[-1]["seconds"]
         self.clock.started = time.monotonic()
         self.saved = self.clock.seconds()
-        self.shown = progress("train", state.max_steps, "steps", state.global_step) if state.is_local_process_zero else None
+        self.shown = (
+            progress("train", state.max_steps, "steps", state.global_step) if state.is_local_process_zero else None
+        )
         self.advance = self.shown.__enter__() if self.shown else None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -8,13 +8,13 @@ import json
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from worldloom.errors import DataError
 
-SCHEMA = "worldloom/1"
+SCHEMA: Final = "worldloom/1"
 
 Terminal = Literal["success", "failure", "truncated"]
 Outcome = Literal["success", "failure", "truncated", "error"]
@@ -22,6 +22,12 @@ Outcome = Literal["success", "failure", "truncated", "error"]
 
 class _Record(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True, populate_by_name=True)
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out known fields without a value; an unknown field stays as it was read, null included."""
+        unknown = self.model_extra or {}
+        return {key: value for key, value in plain(self).items() if value is not None or key in unknown}
 
 
 class EnvRef(_Record):
@@ -92,7 +98,7 @@ class Trajectory(_Record):
 
     def to_json(self) -> str:
         """One line of JSON, without a line break; absent values are left out."""
-        return json.dumps(self.model_dump(by_alias=True, exclude_none=True), ensure_ascii=False)
+        return json.dumps(self.model_dump(by_alias=True), ensure_ascii=False)
 
     @classmethod
     def from_json(cls, line: str | bytes) -> "Trajectory":

@@ -48,10 +48,11 @@ TRANSCRIPT = [
         "go east",
         "-= Kitchen =-\nYou've entered a kitchen.\n\nYou scan the room, seeing a refrigerator. You shudder, but "
         "continue examining the room. You can make out a counter. But the thing is empty. You see a stove. But the "
-        "thing hasn't got anything on it. It would have been so cool if there was stuff on the stove. You scan the room, seeing a "
-        "kitchen island. You see a note on the kitchen island.\n\nThere is a closed screen door leading east. There is "
-        "an open wooden door leading west. There is an exit to the north. Don't worry, it is unguarded. You don't like "
-        f"doors? Why not try going south, that entranceway is unblocked.{POINT}\n\n-= Kitchen =-5/6",
+        "thing hasn't got anything on it. It would have been so cool if there was stuff on the stove. You scan the "
+        "room, seeing a kitchen island. You see a note on the kitchen island.\n\nThere is a closed screen door leading "
+        "east. There is an open wooden door leading west. There is an exit to the north. Don't worry, it is "
+        f"unguarded. You don't like doors? Why not try going south, that entranceway is unblocked.{POINT}"
+        "\n\n-= Kitchen =-5/6",
         1 / 7,
     ),
     ("open refrigerator", "You open the refrigerator, revealing a milk and a bell pepper.\n\n-= Kitchen =-5/7", 0),

@@ -32,7 +32,7 @@ class Goal(NamedTuple):
     thing: str
     place: str | None = None
     treatment: str | None = None
-    count: int = 1
+    number: int = 1
     lamp: str | None = None
 
     @classmethod
@@ -179,7 +179,7 @@ class ALFWorldAgent(Agent):
     def _destination(self, goal: Goal) -> str | None:
         fit = [place for place in self.memory.places if kind(place) == goal.place]
         half_done = [place for place, _ in self.memory.where(goal.thing) if place in fit]
-        return next(iter(half_done if goal.count == 2 and half_done else fit), None)
+        return next(iter(half_done if goal.number == 2 and half_done else fit), None)
 
     def _use_lamp(self, lamp: str | None) -> str:
         place, thing = next(self.memory.where(lamp or "desklamp"), (None, None))

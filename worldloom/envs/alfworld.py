@@ -23,7 +23,8 @@ NO_DATA = (
 class GameSource(Protocol):
     """Where games come from: their splits, their ids, and one game as the engine's dictionary."""
 
-    splits: tuple[str, ...]
+    @property
+    def splits(self) -> tuple[str, ...]: ...
 
     def task_ids(self, split: str) -> Sequence[str]: ...
 
@@ -55,7 +56,9 @@ class OfficialGames:
             game = json.loads(path.read_text(encoding="utf-8"))
             missing = {"pddl_domain", "grammar", "pddl_problem"} - game.keys()
         except (ValueError, AttributeError) as error:
-            raise EnvError(f"{path}: not a game file ({error}); download it anew with `alfworld-download -f`") from error
+            raise EnvError(
+                f"{path}: not a game file ({error}); download it anew with `alfworld-download -f`"
+            ) from error
         if missing:
             raise EnvError(f"{path}: no {', '.join(sorted(missing))}; download it anew with `alfworld-download -f`")
         if not game.get("solvable", True):

@@ -50,7 +50,9 @@ def run_consistency(
     replays = [replay_job(job, imagined[job_key(job)]) for job in jobs]
     play(out / W2R, env, [replay for replay in replays if replay.max_steps], workers)
     replayed = {key(t): t for t in read(out / W2R)}
-    triples = [(real[job_key(j)], imagined[job_key(j)], _replayed(r, replayed)) for j, r in zip(jobs, replays, strict=True)]
+    triples = [
+        (real[job_key(j)], imagined[job_key(j)], _replayed(r, replayed)) for j, r in zip(jobs, replays, strict=True)
+    ]
     return [record(*triple) for triple in triples]
 
 
@@ -92,8 +94,10 @@ def record(real: Trajectory, wm: Trajectory, w2r: Trajectory) -> Record:
         "task_id": real.task.id,
         "agent": label(real),
         "seed": real.task.seed,
-        **{name: t.model_dump(by_alias=True, exclude_none=True) for name, t in zip(("real", "wm", "w2r"), (real, wm, w2r), strict=True)},
-    }  # fmt: skip
+        "real": real.model_dump(by_alias=True, exclude_none=True),
+        "wm": wm.model_dump(by_alias=True, exclude_none=True),
+        "w2r": w2r.model_dump(by_alias=True, exclude_none=True),
+    }
 
 
 def consistency_metrics(records: Sequence[Record]) -> Record:

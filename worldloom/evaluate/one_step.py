@@ -135,7 +135,9 @@ def _by_index(steps: Sequence[Sequence[Record]]) -> list[Record]:
 def baselines(episodes: Sequence[Trajectory]) -> Record:
     """Exact match of saying the same again, and of saying that nothing happens, on the same steps."""
     return {
-        "repeat_last": {"em": _baseline(episodes, lambda t, n: t.steps[n - 1].observation if n else t.initial_observation)},
+        "repeat_last": {
+            "em": _baseline(episodes, lambda t, n: t.steps[n - 1].observation if n else t.initial_observation)
+        },
         "nothing_happens": {"em": _baseline(episodes, lambda t, n: NOTHING)},
     }
 

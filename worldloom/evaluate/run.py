@@ -35,7 +35,7 @@ def evaluate(
     max_steps: int = MAX_STEPS,
     workers: int = 2,
 ) -> Record:
-    """Measure a world model: one-step fidelity on ``data``, and consistency on ``tasks`` of ``env`` if agents are given.
+    """Measure a world model: one-step fidelity on ``data``, consistency on ``tasks`` of ``env`` if agents are given.
 
     Started again with the same settings it goes on where it was stopped.
 
@@ -67,7 +67,11 @@ def evaluate(
     started, clock = now(), time.monotonic()
     real = _chosen(data, episodes) if data else []
     lm = LocalLM(model)
-    metrics: Record = {"name": name or out.name, "environment": env.name if env else _env_of(real), "split": split or _split_of(real)}
+    metrics: Record = {
+        "name": name or out.name,
+        "environment": env.name if env else _env_of(real),
+        "split": split or _split_of(real),
+    }
     metrics["model"] = str(model)
     trained = Path(model) / "train.json"
     if trained.exists():

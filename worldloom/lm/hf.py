@@ -82,7 +82,9 @@ def _check_folder(path: Path) -> None:
     if not (path / "config.json").is_file():
         raise ModelError(f"{path} has no config.json, so it is not a model folder; is its training finished?")
     if not any((path / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
-        raise ModelError(f"{path} has no tokenizer; copy tokenizer.json and tokenizer_config.json of its base model there")
+        raise ModelError(
+            f"{path} has no tokenizer; copy tokenizer.json and tokenizer_config.json of its base model there"
+        )
 
 
 def load_tokenizer(model: str | Path) -> Any:
