@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+# Threads that spin while they wait make torch many times slower beside any other work.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 ROOT = Path(__file__).resolve().parents[1]
 GAMES = "alfworld_games_2.1.2_all4027.tar.xz"
 

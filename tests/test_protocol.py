@@ -33,9 +33,8 @@ STEPS = st.lists(
 
 
 def episode(steps: list[Step], observation: str = "You see a shelf 1.", context: str | None = None) -> Trajectory:
-    return Trajectory(
-        env=EnvRef(name="e"), task=TaskRef(id="t"), initial_observation=observation, initial_context=context, steps=steps
-    )
+    env, task = EnvRef(name="e"), TaskRef(id="t")
+    return Trajectory(env=env, task=task, initial_observation=observation, initial_context=context, steps=steps)
 
 
 @given(STEPS, TEXT)

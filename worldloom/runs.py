@@ -19,7 +19,7 @@ PACKAGES = ("worldloom", "torch", "transformers", "peft", "accelerate", "alfworl
 def write_json(path: Path, data: Any) -> None:
     """Write a JSON file in one move, so that a reader never sees half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".part")
+    draft = path.with_name(f"{path.name}.{os.getpid()}.part")  # processes launched together write the same file
     draft.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     draft.replace(path)
 

@@ -86,17 +86,21 @@ class ChatFormat:
     def _ids(self, text: str) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
+    def _content(self, text: str) -> list[int]:
+        """Tokens of what an episode says: a text that looks like the format's own marks is only text."""
+        return list(self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
+
     def start(self, initial_context: str | None, initial_observation: str) -> list[int]:
         """Tokens of the system message, up to where the first action is written."""
-        return self.head + self._ids(system_text(initial_context, initial_observation)) + self.before_action
+        return self.head + self._content(system_text(initial_context, initial_observation)) + self.before_action
 
     def action(self, text: str) -> list[int]:
         """Tokens of an action, up to where the answer begins."""
-        return self._ids(text) + self.before_answer
+        return self._content(text) + self.before_answer
 
     def answer(self, text: str) -> list[int]:
         """Tokens of an answer and its end token: exactly what is learnt and generated."""
-        return [*self._ids(text), self.end]
+        return [*self._content(text), self.end]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of an answer's tokens, without its end token."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from worldloom.collect import key
 from worldloom.errors import ConfigError, ContextOverflow, DataError
@@ -195,6 +195,7 @@ class _WorldTrainer(Trainer):  # type: ignore[misc]
         made = cls(model=model, args=_arguments(folder, config), train_dataset=rows, data_collator=pad)
         made.config, made.clock = config, Clock(config.minutes)
         made.loss_is_scaled_for_ga = True
+        made.remove_callback(PrinterCallback)
         made.add_callback(_Budget(made.clock, config))
         return made
 

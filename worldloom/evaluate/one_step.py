@@ -8,7 +8,7 @@ from typing import Any
 
 from worldloom.collect import label
 from worldloom.evaluate.stats import interval, rate, ratio, word_f1
-from worldloom.lm.score import generate_after, score
+from worldloom.lm.score import score
 from worldloom.lm.session import LocalLM
 from worldloom.protocol import heard, said
 from worldloom.trajectory import Step, Trajectory
@@ -28,13 +28,11 @@ def score_episode(lm: LocalLM, trajectory: Trajectory, key: str) -> Record:
         ContextOverflow: not even one step fits.
     """
     encoded = lm.chat.encode(trajectory, lm.window, "window")
-    scored = {s.step: s for s in score(lm, encoded)}
     steps = []
-    for start, _, number in encoded.spans:
+    for number, answer, logprob in score(lm, encoded):
         step = trajectory.steps[number]
-        gold = said(step.observation, step.terminal)
-        text = gold if scored[number].exact else generate_after(lm, encoded.input_ids[:start])
-        steps.append(judge(step, text, number + 1, _stratum(trajectory, number)) | {"logprob": scored[number].logprob})
+        text = said(step.observation, step.terminal) if answer is None else answer
+        steps.append(judge(step, text, number + 1, _stratum(trajectory, number)) | {"logprob": logprob})
     return {
         "kind": "one_step", "key": key, "task_id": trajectory.task.id, "agent": label(trajectory),
         "steps": steps, "left_out": encoded.left_out,

@@ -111,6 +111,9 @@ def load_model(model: str | Path, dtype: Any = None) -> Any:
 
 
 def _load(loader: Any, model: str | Path, **options: Any) -> Any:
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
     name = resolve(model)
     try:
         return loader.from_pretrained(name, **options)

@@ -71,20 +71,31 @@ class Session:
         self.ids, self.answered = prompt + answer, True
         return chat.decode(answer)
 
-    @torch.inference_mode()
     def _generate(self, prompt: list[int], max_new_tokens: int) -> list[int]:
-        end = self.lm.chat.end
-        inputs: Any = torch.tensor([prompt], device=self.lm.model.device)
-        found = self.lm.model.generate(
-            inputs, attention_mask=torch.ones_like(inputs), past_key_values=self.cache, do_sample=False,
-            max_new_tokens=max_new_tokens, eos_token_id=end, pad_token_id=end,
-            prompt_lookup_num_tokens=LOOKUP_TOKENS, max_matching_ngram_size=LOOKUP_NGRAM,
-        )  # fmt: skip
-        answer: list[int] = found[0, len(prompt) :].tolist()
-        if end in answer:
-            answer = answer[: answer.index(end) + 1]
-        else:
-            answer.append(end)
+        answer = greedy(self.lm, prompt, self.cache, max_new_tokens)
         # The cache must hold a prefix of the history, and leave at least one token to compute next time.
-        self.cache.crop(min(self.cache.get_seq_length(), len(prompt) + len(answer) - 1))
+        keep(self.cache, min(self.cache.get_seq_length(), len(prompt) + len(answer) - 1))
         return answer
+
+
+def keep(cache: Any, length: int) -> None:
+    """Make a KV cache forget all but its first ``length`` tokens."""
+    if (surplus := cache.get_seq_length() - length) > 0:
+        cache.crop(-surplus)
+
+
+@torch.inference_mode()
+def greedy(lm: LocalLM, prompt: Sequence[int], cache: Any, max_new_tokens: int) -> list[int]:
+    """Greedy answer to a history in tokens, ended by the end token; ``cache`` holds a true prefix of the history.
+
+    Drafts come from transformers' prompt lookup and are verified by the model, so the answer is greedy decoding's.
+    """
+    end = lm.chat.end
+    inputs: Any = torch.tensor([list(prompt)], device=lm.model.device)
+    found = lm.model.generate(
+        inputs, attention_mask=torch.ones_like(inputs), past_key_values=cache, do_sample=False,
+        max_new_tokens=max_new_tokens, eos_token_id=end, pad_token_id=end,
+        prompt_lookup_num_tokens=LOOKUP_TOKENS, max_matching_ngram_size=LOOKUP_NGRAM,
+    )  # fmt: skip
+    answer: list[int] = found[0, len(prompt) :].tolist()
+    return answer[: answer.index(end) + 1] if end in answer else [*answer, end]

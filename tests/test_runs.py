@@ -1,0 +1,125 @@
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from worldloom.errors import ConfigError, DataError
+from worldloom.runs import Log, now, open_run, provenance, read_json, read_records, versions, write_json
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_a_torn_last_line_is_set_aside_and_the_log_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "records.jsonl"
+    with Log(path) as log:
+        log.append('{"n": 1}')
+        log.append('{"n": 2}')
+    with path.open("ab") as file:
+        file.write(b'{"n": 3, "te')
+    assert list(read_records(path)) == [{"n": 1}, {"n": 2}]  # the torn line is no record
+    with Log(path) as log:
+        log.append('{"n": "dr\u00ef"}')
+    assert list(read_records(path)) == [{"n": 1}, {"n": 2}, {"n": "dr\u00ef"}]
+    assert path.with_name("records.jsonl.torn").read_bytes() == b'{"n": 3, "te\n'
+
+
+@pytest.mark.parametrize("content", [b"", b'{"n": 1}\n', b'{"n": 1}\n{"n": 2}\n'])
+def test_a_whole_log_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_bytes(content)
+    Log(path).close()
+    assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_log_that_is_one_torn_line_becomes_empty(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_bytes(b'{"n"')
+    with Log(path) as log:
+        log.append('{"n": 1}')
+    assert list(read_records(path)) == [{"n": 1}]
+
+
+def test_no_log_has_no_records_and_a_broken_line_is_named(tmp_path: Path) -> None:
+    assert list(read_records(tmp_path / "none.jsonl")) == []
+    (tmp_path / "r.jsonl").write_bytes(b'{"n": 1}\n{"n": \n{"n": 3}\n')
+    with pytest.raises(DataError, match=r"r\.jsonl:2: is not JSON .*; restore the file or start a new run"):
+        list(read_records(tmp_path / "r.jsonl"))
+
+
+CONFIG: dict[str, Any] = {"stage": "collect", "seed": 0, "agents": [{"name": "gold", "params": {"noise": 0.1}}]}
+
+
+def test_a_run_goes_on_with_the_same_settings_and_refuses_others_by_name(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert open_run(folder, {**CONFIG, "shape": (1, 2)}) == folder
+    before = (folder / "config.json").read_bytes()
+    open_run(folder, {**CONFIG, "shape": [1, 2]})  # what JSON cannot tell apart is the same
+    with pytest.raises(ConfigError) as caught:
+        open_run(folder, {**CONFIG, "shape": [1, 2], "seed": 3, "tasks": 9})
+    assert str(caught.value) == (
+        f"{folder} holds a run with other settings (seed: 0 there, 3 now; tasks: None there, 9 now); "
+        "choose another folder"
+    )
+    with pytest.raises(ConfigError, match=r"\(shape: \[1, 2\] there, None now\)"):
+        open_run(folder, CONFIG)
+    assert (folder / "config.json").read_bytes() == before
+
+
+def test_processes_that_begin_a_run_together_do_not_trip_over_each_other(tmp_path: Path) -> None:
+    """As the processes of ``accelerate launch`` do."""
+    code = (
+        "import sys, time; from pathlib import Path; from worldloom.runs import write_json\n"
+        "time.sleep(max(0.0, float(sys.argv[2]) - time.time()))\n"
+        "for n in range(100): write_json(Path(sys.argv[1]), {'n': list(range(200))})"
+    )
+    start = str(now().timestamp() + 0.7)
+    path = tmp_path / "config.json"
+    writers = [subprocess.Popen([sys.executable, "-c", code, path, start], cwd=ROOT) for _ in range(3)]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    assert read_json(path) == {"n": list(range(200))}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_readers_never_see_half_a_file(tmp_path: Path) -> None:
+    path, stop, seen = tmp_path / "m.json", threading.Event(), []
+    write_json(path, list(range(2000)))
+
+    def reader() -> None:
+        while not stop.is_set():
+            seen.append(len(json.loads(path.read_text())))
+
+    thread = threading.Thread(target=reader)
+    thread.start()
+    for _ in range(30):
+        write_json(path, list(range(2000)))
+    stop.set()
+    thread.join()
+    assert set(seen) == {2000}
+
+
+def test_what_is_no_json_is_named_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    with pytest.raises(DataError, match=r"m\.json: cannot be read: No such file"):
+        read_json(path)
+    path.write_text('{"a": 1,\n "b": }')
+    with pytest.raises(DataError, match=r"m\.json:2: is not JSON"):
+        read_json(path)
+
+
+def test_provenance_says_where_a_result_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/somewhere/bin/worldloom", "collect", "--out", "x"])
+    found = provenance(now(), 12.345)
+    assert found["command"] == "worldloom collect --out x"
+    assert found["seconds"] == 12.3
+    assert f"{os.cpu_count()} cores" in found["machine"]
+    assert found["started"].endswith("+00:00")
+    assert found["versions"] == versions()
+    assert found["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
+    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (found["git_commit"] or "").removesuffix("+changes") == asked.stdout.strip()
