@@ -4,7 +4,7 @@ MINUTES ?= 25
 DEMO ?= demo
 BIN := .venv/bin
 
-.PHONY: setup demo test lint types clean
+.PHONY: setup demo test lint types tables clean
 
 setup: .venv/ready
 
@@ -29,6 +29,9 @@ lint: setup
 
 types: setup
 	$(BIN)/mypy
+
+tables: setup
+	$(BIN)/python -m worldloom.evaluate.tables
 
 clean:
 	rm -rf .venv build *.egg-info

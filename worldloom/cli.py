@@ -53,12 +53,15 @@ def env_spec(name: str, options: list[str] | None) -> Any:
 
 
 def agent_specs(texts: list[str] | None) -> list[Any]:
-    """Agents as the command line names them: NAME or NAME:KEY=VALUE,KEY=VALUE."""
+    """Agents as the command line names them: NAME or NAME:KEY=VALUE,KEY=VALUE; NAME may be MODULE:CLASS."""
     from worldloom.agents import AgentSpec
 
     found = []
     for text in texts or []:
         name, _, params = text.partition(":")
+        if params and "=" not in params.partition(":")[0]:
+            own_class, _, params = params.partition(":")
+            name = f"{name}:{own_class}"
         found.append(AgentSpec(name, pairs(params.split(",") if params else [])))
     return found
 
@@ -194,6 +197,7 @@ def main() -> None:
     except WorldloomError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)
-    except KeyboardInterrupt:
-        typer.echo("stopped; start the same command again to go on", err=True)
-        sys.exit(STOPPED)
+    except SystemExit as end:  # what typer makes of an interrupt, too
+        if end.code == STOPPED:
+            typer.echo("stopped; start the same command again to go on", err=True)
+        raise

@@ -55,8 +55,8 @@ def collect(
         "seed": seed,
         "max_steps": max_steps,
     }
-    open_run(out, config)
     jobs = plan(choose_tasks(env, split, tasks, seed), agents, split, agents_per_task, seed, max_steps)
+    open_run(out, config)
     play(out / TRAJECTORIES, env, jobs, workers)
     summary = summarize(read(out / TRAJECTORIES))
     write_json(out / "summary.json", summary)

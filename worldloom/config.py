@@ -26,7 +26,7 @@ def train_config(path: Path | None = None, values: Mapping[str, Any] | None = No
     known = TrainConfig.__dataclass_fields__
     for key in settings:
         if key not in known:
-            raise ConfigError(f"unknown training setting {key!r}{suggest(key, known)}")
+            raise ConfigError(f"unknown training setting {key!r}{suggest(str(key), known)}")
     try:
         return TypeAdapter(TrainConfig).validate_python(settings)
     except ValidationError as error:

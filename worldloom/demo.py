@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 from worldloom.agents import AgentSpec
 from worldloom.collect import TRAJECTORIES, collect
 from worldloom.envs import EnvSpec
-from worldloom.evaluate.run import evaluate
-from worldloom.train import TrainConfig, train
 
 FULL_MINUTES = 25
 
@@ -46,6 +44,9 @@ def demo(out: Path, minutes: float = FULL_MINUTES, workers: int = 2) -> dict[str
     Returns:
         The metrics, also in ``out/evaluate/metrics.json``; the report is ``out/evaluate/report.html``.
     """
+    from worldloom.evaluate.run import evaluate
+    from worldloom.train import TrainConfig, train
+
     sizes, env = Sizes.of(minutes), EnvSpec("alfworld", {"games": "composed"})
     agents = mixed_agents()
     collect(out / "train", env, agents, "train", tasks=sizes.episodes, max_steps=30, workers=workers)

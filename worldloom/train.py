@@ -91,6 +91,7 @@ def train(data: Sequence[Path], out: Path, config: TrainConfig | None = None) ->
     """
     config = config or TrainConfig()
     _check(config)
+    trajectories = load_all(data)
     open_run(out, {"stage": "train", "data": [path.as_posix() for path in data], **asdict(config)})
     if (out / "train.json").exists():
         found: dict[str, Any] = read_json(out / "train.json")
@@ -98,9 +99,7 @@ def train(data: Sequence[Path], out: Path, config: TrainConfig | None = None) ->
     keep_freed_memory()
     tokenizer = load_tokenizer(config.model)
     model = load_model(config.model)
-    episodes, counts = prepare(
-        load_all(data), ChatFormat(tokenizer), config.max_tokens or window(model), config.overflow
-    )
+    episodes, counts = prepare(trajectories, ChatFormat(tokenizer), config.max_tokens or window(model), config.overflow)
     trainer = _WorldTrainer.of(_with_lora(model, config), episodes, out / "checkpoints", config)
     trainer.train(resume_from_checkpoint=last_checkpoint(out / "checkpoints"))
     return _finish(trainer, tokenizer, out, counts)

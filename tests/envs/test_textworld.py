@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import worldloom.envs
+from worldloom.cache import cache_dir
 from worldloom.envs import EnvSpec, textworld_games
 from worldloom.envs.check import check_env
 from worldloom.envs.textworld import LONGEST_ACTION, UNKNOWN_VERB, TextWorld, readable, speakable
@@ -73,7 +74,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         if not os.environ.get("WORLDLOOM_CACHE"):
             patch.setenv("WORLDLOOM_CACHE", str(tmp_path_factory.mktemp("games")))
-        yield textworld_games.cache_folder()
+        yield cache_dir()
 
 
 def digest(env: TextWorld, actions: list[str]) -> str:

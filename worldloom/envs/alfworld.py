@@ -141,6 +141,7 @@ class ALFWorld(Environment):
     def reset(self, task_id: str, seed: int = 0) -> Observation:
         """Start a game. ALFWorld has no chance in it, so ``seed`` changes nothing."""
         game = self.source.game(task_id)
+        self._done = True  # until the game has started
         self._engine = self._engine or new_engine()
         self._engine.request_infos.policy_commands = self._options["gold"] and not game.get("walkthrough")
         try:

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from worldloom.cache import cache_dir
 from worldloom.envs import suggest
 from worldloom.envs.base import Environment, Observation, StepInfo, StepResult
-from worldloom.envs.textworld_games import STATUS, cache_folder, cached_game, engine, is_whole, plain, quiet, tour
+from worldloom.envs.textworld_games import STATUS, cached_game, engine, is_whole, plain, quiet, tour
 from worldloom.errors import ConfigError, EnvError
 from worldloom.trajectory import Terminal
 
@@ -88,7 +89,7 @@ class TextWorld(Environment):
         engine()
         self.version = importlib.metadata.version("textworld")
         kind = "-".join(str(value) for value in (family, *self._game_options.values()))
-        self._cache = cache_folder() / "textworld" / self.version / kind
+        self._cache = cache_dir() / "textworld" / self.version / kind
         self._task: str | None = None
         self._game: Any = None
         self._facts: str | None = None

@@ -2,7 +2,6 @@
 
 import fcntl
 import importlib
-import os
 import re
 import shutil
 import warnings
@@ -31,11 +30,6 @@ def engine() -> ModuleType:
         raise MissingDependency(
             f'TextWorld needs the package {error.name!r}: pip install "worldloom[textworld]" (Linux or macOS)'
         ) from error
-
-
-def cache_folder() -> Path:
-    """Where generated games are kept: ``WORLDLOOM_CACHE``, else ``~/.cache/worldloom``."""
-    return Path(os.environ.get("WORLDLOOM_CACHE") or Path.home() / ".cache" / "worldloom")
 
 
 @contextmanager

