@@ -13,7 +13,7 @@ _HOMES = {
     "EnvSpec": "worldloom.envs",
     "Environment": "worldloom.envs",
     "LocalLM": "worldloom.lm.session",
-    "TrainConfig": "worldloom.train",
+    "TrainConfig": "worldloom.config",
     "Trajectory": "worldloom.trajectory",
     "WorldModelEnv": "worldloom.world",
     "WorldloomError": "worldloom.errors",

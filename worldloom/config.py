@@ -1,27 +1,68 @@
-"""Training settings from a YAML file and from single values; an unknown key is an error with a suggestion."""
+"""Training settings: their kinds and defaults, from a YAML file and from single values."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from worldloom.envs import suggest
 from worldloom.errors import ConfigError
+from worldloom.lm.hf import DEFAULT_MODEL
+from worldloom.tokens import Overflow
 
-if TYPE_CHECKING:
-    from worldloom.train import TrainConfig
+Schedule = Literal["constant", "linear", "cosine"]
 
 
-def train_config(path: Path | None = None, values: Mapping[str, Any] | None = None) -> "TrainConfig":
+@dataclass(frozen=True)
+class TrainConfig:
+    """How to train. Budgets: whichever of ``epochs``, ``steps`` and ``minutes`` is used up first ends it.
+
+    The defaults are for SmolLM2-135M on a CPU; ``configs/`` has the recipe of arXiv 2512.18832.
+
+    Raises:
+        ConfigError: a value is out of range, or ``batch`` is no multiple of ``micro_batch``.
+    """
+
+    model: str = DEFAULT_MODEL
+    epochs: float = 1.0
+    steps: int | None = None
+    minutes: float | None = None
+    learning_rate: float = 5e-4
+    schedule: Schedule = "cosine"
+    warmup_steps: int = 10
+    batch: int = 4  # episodes in one optimizer step, over all processes
+    micro_batch: int = 1  # episodes in one forward pass of one process
+    max_tokens: int | None = None  # an episode's budget; None is the model's window
+    overflow: Overflow = "cut"
+    max_grad_norm: float = 1.0
+    weight_decay: float = 0.0
+    precision: Literal["auto", "bfloat16", "float32"] = "auto"
+    lora_rank: int | None = None  # None trains all weights
+    lora_alpha: int = 32
+    gradient_checkpointing: bool = False
+    save_minutes: float = 10.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "learning_rate", "batch", "micro_batch", "save_minutes"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be above 0")
+        for name in ("steps", "minutes", "max_tokens", "lora_rank"):
+            if (value := getattr(self, name)) is not None and value <= 0:
+                raise ConfigError(f"{name} is {value}; it must be above 0, or left out")
+        if self.batch % self.micro_batch:
+            raise ConfigError(f"batch ({self.batch}) must be a multiple of micro_batch ({self.micro_batch})")
+
+
+def train_config(path: Path | None = None, values: Mapping[str, Any] | None = None) -> TrainConfig:
     """Settings for training: the file's, then ``values`` over them.
 
     Raises:
         ConfigError: the file cannot be read, a key is unknown, or a value is of the wrong kind.
     """
-    from worldloom.train import TrainConfig
-
     settings = {**(_load(path) if path else {}), **(values or {})}
     known = TrainConfig.__dataclass_fields__
     for key in settings:
