@@ -44,8 +44,9 @@ def demo(out: Path, minutes: float = FULL_MINUTES, workers: int = 2) -> dict[str
     Returns:
         The metrics, also in ``out/evaluate/metrics.json``; the report is ``out/evaluate/report.html``.
     """
+    from worldloom.config import TrainConfig
     from worldloom.evaluate.run import evaluate
-    from worldloom.train import TrainConfig, train
+    from worldloom.train import train
 
     sizes, env = Sizes.of(minutes), EnvSpec("alfworld", {"games": "composed"})
     agents = mixed_agents()
