@@ -1,5 +1,7 @@
 """One evaluation: a folder with config, append-only records, ``metrics.json`` and ``report.html``."""
 
+import json
+import random
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +20,7 @@ from worldloom.runs import Log, now, open_run, provenance, read_json, read_recor
 from worldloom.trajectory import Trajectory, read
 
 Record = dict[str, Any]
+RECORDS = "records.jsonl"
 
 
 def evaluate(
@@ -41,7 +44,7 @@ def evaluate(
 
     Args:
         model: a run of ``worldloom train``, a model folder, or a hub id.
-        data: real episodes (a trajectories file); the first ``episodes`` of them in the order of their keys.
+        data: real episodes (a trajectories file); ``episodes`` of them drawn by ``seed``, all if None.
         env, split, tasks, agents: for consistency; tasks are drawn by ``seed``.
 
     Returns:
@@ -54,37 +57,24 @@ def evaluate(
     from worldloom.lm.hf import resolve
     from worldloom.lm.session import LocalLM
 
-    if data is None and not agents:
-        raise ConfigError("nothing to evaluate: give real episodes (data), or an environment and agents, or both")
-    if agents and (env is None or split is None):
-        raise ConfigError("consistency needs an environment and a split beside the agents")
-    config = {
-        "stage": "evaluate", "model": str(model), "data": data.as_posix() if data else None, "episodes": episodes,
-        "env": env.name if env else None, "split": split, "tasks": tasks if agents else None, "seed": seed,
-        "options": {k: v for k, v in env.options.items() if k != "data"} if env else None,
-        "agents": [{"name": a.name, "params": dict(a.params)} for a in agents], "max_steps": max_steps,
-    }  # fmt: skip
-    real = _chosen(data, episodes) if data else []
+    _check(data, env, split, agents)
     resolve(model)
-    open_run(out, config)
+    real = _chosen(data, episodes, seed) if data else []
+    asked = {
+        "model": str(model), "data": data.as_posix() if data else None, "episodes": episodes, "env": env,
+        "split": split, "tasks": tasks if agents else None, "agents": agents, "seed": seed, "max_steps": max_steps,
+    }  # fmt: skip
+    open_run(out, {"stage": "evaluate", **_plain(asked)})
     started, clock = now(), time.monotonic()
     lm = LocalLM(model)
-    metrics: Record = {
-        "name": name or out.name,
-        "environment": env.name if env else _env_of(real),
-        "split": split or _split_of(real),
-    }
-    metrics["model"] = str(model)
-    trained = Path(model) / "train.json"
-    if trained.exists():
-        metrics["train"] = read_json(trained)
-    records = score_all(out / "one_step.jsonl", lm, real)
+    records = score_all(out / RECORDS, lm, real)
+    metrics: Record = {"name": name or out.name, **_about(model, env, split, real)}
     if records:
         metrics["one_step"] = one_step_metrics(records, real)
     if agents and env and split:
         chosen = choose_tasks(env, split, tasks, seed)
         consistency = run_consistency(out, env, lm, agents, split, chosen, seed, max_steps, workers)
-        metrics["consistency"] = consistency_metrics(consistency)
+        metrics["consistency"] = consistency_metrics(keep_records(out / RECORDS, consistency))
         records = records + consistency
     metrics["provenance"] = provenance(started, time.monotonic() - clock)
     write_json(out / "metrics.json", metrics)
@@ -92,18 +82,45 @@ def evaluate(
     return metrics
 
 
+def _check(data: Path | None, env: EnvSpec | None, split: str | None, agents: Sequence[AgentSpec]) -> None:
+    if data is None and not agents:
+        raise ConfigError("nothing to evaluate: give real episodes (data), or an environment and agents, or both")
+    if agents and (env is None or split is None):
+        raise ConfigError("consistency needs an environment and a split beside the agents")
+
+
+def _plain(asked: Record) -> Record:
+    """Settings as they are saved: without the folder of the games, which differs between machines."""
+    env, agents = asked["env"], asked["agents"]
+    return {
+        **asked,
+        "env": env.name if env else None,
+        "options": {k: v for k, v in env.options.items() if k != "data"} if env else None,
+        "agents": [{"name": agent.name, "params": dict(agent.params)} for agent in agents],
+    }
+
+
+def _about(model: str, env: EnvSpec | None, split: str | None, real: Sequence[Trajectory]) -> Record:
+    """What was measured: environment, split, model, and how it was trained where that is known."""
+    about = {
+        "environment": env.name if env else real[0].env.name,
+        "split": split or real[0].task.split,
+        "model": str(model),
+    }
+    trained = Path(model) / "train.json"
+    return {**about, "train": read_json(trained)} if trained.exists() else about
+
+
 def score_all(path: Path, lm: Any, real: Sequence[Trajectory]) -> list[Record]:
     """One record for each real episode, scoring those that the file lacks."""
-    import json
-
     keys = ["|".join(map(str, key(t))) for t in real]
-    done = {record["key"] for record in read_records(path)}
+    done = {record["key"] for record in read_records(path) if record["kind"] == "one_step"} & set(keys)
     with Log(path) as log, progress("score", len(real), "episodes", len(done)) as advance:
         for name, trajectory in zip(keys, real, strict=True):
             if name not in done:
                 log.append(json.dumps(_scored(lm, trajectory, name), ensure_ascii=False))
                 advance(1, "")
-    found = {record["key"]: record for record in read_records(path)}
+    found = {record["key"]: record for record in read_records(path) if record["kind"] == "one_step"}
     return [found[name] for name in keys]
 
 
@@ -115,19 +132,24 @@ def _scored(lm: Any, trajectory: Trajectory, name: str) -> Record:
                 "left_out": len(trajectory.steps), "error": str(error)}  # fmt: skip
 
 
-def _chosen(data: Path, episodes: int | None) -> list[Trajectory]:
-    usable = sorted({key(t): t for t in read(data) if t.steps}.items(), key=lambda item: str(item[0]))
+def keep_records(path: Path, records: Sequence[Record]) -> Sequence[Record]:
+    """Append those records of consistency that the file lacks; give all of them back."""
+    done = {record["key"] for record in read_records(path) if record["kind"] == "consistency"}
+    with Log(path) as log:
+        for record in records:
+            if record["key"] not in done:
+                log.append(json.dumps(record, ensure_ascii=False))
+    return records
+
+
+def _chosen(data: Path, episodes: int | None, seed: int) -> list[Trajectory]:
+    """Episodes with a step, each once, in an order that does not depend on the file's; some of them if so asked."""
+    usable = [t for _, t in sorted({str(key(t)): t for t in read(data) if t.steps}.items())]
     if not usable:
         raise ConfigError(f"{data} holds no episode with a step")
-    return [trajectory for _, trajectory in usable[:episodes]]
-
-
-def _env_of(real: Sequence[Trajectory]) -> str:
-    return real[0].env.name
-
-
-def _split_of(real: Sequence[Trajectory]) -> str | None:
-    return real[0].task.split
+    if episodes is None or episodes >= len(usable):
+        return usable
+    return random.Random(f"episodes {seed}").sample(usable, episodes)
 
 
 def _curve(model: str) -> list[tuple[int, float]]:
