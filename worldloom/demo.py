@@ -22,7 +22,7 @@ class Sizes(NamedTuple):
     def of(cls, minutes: float) -> "Sizes":
         """Scaled from what was measured for 25 minutes."""
         share = minutes / FULL_MINUTES
-        return cls(max(8, round(320 * share)), 15 * share, max(4, round(36 * share)), max(2, round(12 * share)))
+        return cls(max(8, round(220 * share)), 14 * share, max(4, round(30 * share)), max(2, round(12 * share)))
 
 
 def mixed_agents() -> list[AgentSpec]:
