@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from worldloom.runs import now, provenance, write_json
+from worldloom.runs import begin, provenance, write_json
 
 OUT = Path("results/speed-alfworld-engine/metrics.json")
 STEPS = 15
@@ -63,7 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--games", type=int, default=12)
     games = parser.parse_args().games
-    started, clock = now(), time.monotonic()
+    begun, clock = begin(), time.monotonic()
     task_ids = [f"composed/valid_seen/{number:05d}" for number in range(games)]
     found = {}
     for variant in ("plain", "kept", "all types"):
@@ -81,7 +81,7 @@ def main() -> None:
         print(f"{name:<26} {ratio:.2f} x")
     speed = {"games": games, "steps_per_game": STEPS, "cpu_seconds": found, **ratios}
     write_json(OUT, {"name": "speed-alfworld-engine", "environment": "alfworld", "speed": speed,
-                     "provenance": provenance(started, time.monotonic() - clock)})  # fmt: skip
+                     "provenance": provenance(begun, time.monotonic() - clock)})  # fmt: skip
 
 
 if __name__ == "__main__":

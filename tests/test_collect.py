@@ -57,8 +57,8 @@ AGENTS = [AgentSpec("tests.test_collect:Wanderer", {"hurry": h}) for h in (0.2, 
 
 def start_run(out: Path) -> subprocess.Popen[bytes]:
     code = (
-        "import sys; from pathlib import Path; from tests.test_collect import AGENTS; from worldloom.collect import collect\n"
-        "from worldloom.envs import EnvSpec\n"
+        "import sys; from pathlib import Path; from tests.test_collect import AGENTS\n"
+        "from worldloom.collect import collect; from worldloom.envs import EnvSpec\n"
         "collect(Path(sys.argv[1]), EnvSpec('tests.test_collect:Slow'), AGENTS, 'train', tasks=6, agents_per_task=2,\n"
         "        seed=3, max_steps=12, workers=2)"
     )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from worldloom.errors import ConfigError, DataError
-from worldloom.runs import Log, now, open_run, provenance, read_json, read_records, versions, write_json
+from worldloom.runs import Log, begin, now, open_run, provenance, read_json, read_records, versions, write_json
 
 ROOT = Path(__file__).parents[1]
 
@@ -114,7 +114,7 @@ def test_what_is_no_json_is_named_by_line(tmp_path: Path) -> None:
 
 def test_provenance_says_where_a_result_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["/somewhere/bin/worldloom", "collect", "--out", "x"])
-    found = provenance(now(), 12.345)
+    found = provenance(begin(), 12.345)
     assert found["command"] == "worldloom collect --out x"
     assert found["seconds"] == 12.3
     assert f"{os.cpu_count()} cores" in found["machine"]

@@ -121,12 +121,19 @@ def versions() -> dict[str, str]:
     return found
 
 
-def provenance(started: datetime.datetime, seconds: float) -> dict[str, Any]:
-    """Where a result comes from: commit, command, time, machine, versions."""
+def begin() -> dict[str, Any]:
+    """Where a result will come from: the commit of the code that runs, the command, the time. Call it at the start."""
     return {
         "git_commit": git_commit(),
         "command": " ".join(["worldloom", *sys.argv[1:]]),
-        "started": started.isoformat(timespec="seconds"),
+        "started": now().isoformat(timespec="seconds"),
+    }
+
+
+def provenance(begun: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """Where a result comes from: what ``begin`` gave, and how long it took, on which machine, with which versions."""
+    return {
+        **begun,
         "seconds": round(seconds, 1),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
         "versions": versions(),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import broadcast_object_list
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from worldloom.config import TrainConfig
@@ -23,15 +24,20 @@ class Clock:
         self.budget = minutes * 60 if minutes is not None else None
         self.before = 0.0
         self.started = time.monotonic()
+        self.ticked = 0.0
         self.total_steps = 1
+
+    def tick(self) -> None:
+        """Take the time that ``share`` goes by: the main process's, so that all processes stop at the same step."""
+        self.ticked = float(broadcast_object_list([self.seconds()])[0])
 
     def seconds(self) -> float:
         """Seconds of training so far, those before a restart included."""
         return self.before + time.monotonic() - self.started
 
     def share(self, step: int) -> float:
-        """The share used after ``step`` optimizer steps."""
-        time_share = self.seconds() / self.budget if self.budget else 0.0
+        """The share used after ``step`` optimizer steps, at the last tick."""
+        time_share = self.ticked / self.budget if self.budget else 0.0
         return min(1.0, max(step / self.total_steps, time_share))
 
 
@@ -153,17 +159,21 @@ class _Budget(TrainerCallback):  # type: ignore[misc]
         if state.log_history:
             self.clock.before = state.log_history[-1]["seconds"]
         self.clock.started = time.monotonic()
-        self.saved = self.clock.seconds()
+        self.clock.tick()
+        self.saved = self.clock.ticked
         self.shown = (
             progress("train", state.max_steps, "steps", state.global_step) if state.is_local_process_zero else None
         )
         self.advance = self.shown.__enter__() if self.shown else None
 
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.clock.tick()
+
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.clock.share(state.global_step) >= 1.0:
             control.should_training_stop = True
-        elif self.clock.seconds() - self.saved > self.config.save_minutes * 60:
-            self.saved, control.should_save = self.clock.seconds(), True
+        elif self.clock.ticked - self.saved > self.config.save_minutes * 60:
+            self.saved, control.should_save = self.clock.ticked, True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if self.advance and logs and "loss" in logs:

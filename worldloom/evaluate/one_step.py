@@ -70,7 +70,8 @@ def _stratum(trajectory: Trajectory, number: int) -> str | None:
 
 
 def one_step_metrics(records: Sequence[Record], real: Iterable[Trajectory] = ()) -> Record:
-    """The ``one_step`` part of ``metrics.json``, from the records alone; baselines need the real episodes too.
+    """The ``one_step`` part of ``metrics.json``, from the records alone; baselines need their real episodes too,
+    in the same order.
 
     Rates are over steps, their intervals over episodes.
     """
@@ -89,7 +90,7 @@ def one_step_metrics(records: Sequence[Record], real: Iterable[Trajectory] = ())
                      for a in sorted({r["agent"] for r in records})},
     }  # fmt: skip
     if episodes := list(real):
-        metrics["baselines"] = baselines(episodes)
+        metrics["baselines"] = baselines(episodes, [[s["index"] - 1 for s in episode] for episode in steps])
     return metrics
 
 
@@ -130,16 +131,28 @@ def _by_index(steps: Sequence[Sequence[Record]]) -> list[Record]:
     return found
 
 
-def baselines(episodes: Sequence[Trajectory]) -> Record:
-    """Exact match of saying the same again, and of saying that nothing happens, on the same steps."""
+def baselines(episodes: Sequence[Trajectory], chosen: Sequence[Iterable[int]] | None = None) -> Record:
+    """Exact match of saying the same again, and of saying that nothing happens.
+
+    Args:
+        episodes: the real episodes.
+        chosen: the indices of the steps of each that count; all of them if not given.
+    """
+    steps = chosen if chosen is not None else [range(len(t.steps)) for t in episodes]
     return {
-        "repeat_last": {
-            "em": _baseline(episodes, lambda t, n: t.steps[n - 1].observation if n else t.initial_observation)
-        },
-        "nothing_happens": {"em": _baseline(episodes, lambda t, n: NOTHING)},
+        "repeat_last": {"em": _baseline(episodes, steps, _last)},
+        "nothing_happens": {"em": _baseline(episodes, steps, lambda t, n: NOTHING)},
     }
 
 
-def _baseline(episodes: Sequence[Trajectory], say: Callable[[Trajectory, int], str]) -> Record | None:
-    judged = [[judge(step, say(t, n), n + 1) for n, step in enumerate(t.steps)] for t in episodes]
+def _last(trajectory: Trajectory, number: int) -> str:
+    return trajectory.steps[number - 1].observation if number else trajectory.initial_observation
+
+
+def _baseline(
+    episodes: Sequence[Trajectory], chosen: Sequence[Iterable[int]], say: Callable[[Trajectory, int], str]
+) -> Record | None:
+    judged = [
+        [judge(t.steps[n], say(t, n), n + 1) for n in numbers] for t, numbers in zip(episodes, chosen, strict=True)
+    ]
     return _mean(judged, lambda s: s["correct"])

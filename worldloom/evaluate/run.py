@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from worldloom.agents import AgentSpec
-from worldloom.collect import choose_tasks, key
+from worldloom.collect import choose_tasks, key, label
 from worldloom.envs import EnvSpec
 from worldloom.errors import ConfigError, ContextOverflow
 from worldloom.evaluate.consistency import consistency_metrics, run_consistency
@@ -16,7 +16,7 @@ from worldloom.evaluate.one_step import one_step_metrics, score_episode
 from worldloom.evaluate.report import write_report
 from worldloom.progress import progress
 from worldloom.rollout import MAX_STEPS
-from worldloom.runs import Log, now, open_run, provenance, read_json, read_records, write_json
+from worldloom.runs import Log, begin, open_run, provenance, read_json, read_records, write_json
 from worldloom.trajectory import Trajectory, read
 
 Record = dict[str, Any]
@@ -65,7 +65,7 @@ def evaluate(
         "split": split, "tasks": tasks if agents else None, "agents": agents, "seed": seed, "max_steps": max_steps,
     }  # fmt: skip
     open_run(out, {"stage": "evaluate", **_plain(asked)})
-    started, clock = now(), time.monotonic()
+    begun, clock = begin(), time.monotonic()
     lm = LocalLM(model)
     records = score_all(out / RECORDS, lm, real)
     metrics: Record = {"name": name or out.name, **_about(model, env, split, real)}
@@ -76,7 +76,7 @@ def evaluate(
         consistency = run_consistency(out, env, lm, agents, split, chosen, seed, max_steps, workers)
         metrics["consistency"] = consistency_metrics(keep_records(out / RECORDS, consistency))
         records = records + consistency
-    metrics["provenance"] = provenance(started, time.monotonic() - clock)
+    metrics["provenance"] = provenance(begun, time.monotonic() - clock)
     write_json(out / "metrics.json", metrics)
     write_report(out / "report.html", title=metrics["name"], metrics=metrics, records=records, loss_curve=_curve(model))
     return metrics
@@ -128,7 +128,7 @@ def _scored(lm: Any, trajectory: Trajectory, name: str) -> Record:
     try:
         return score_episode(lm, trajectory, name)
     except ContextOverflow as error:
-        return {"kind": "one_step", "key": name, "task_id": trajectory.task.id, "agent": "", "steps": [],
+        return {"kind": "one_step", "key": name, "task_id": trajectory.task.id, "agent": label(trajectory), "steps": [],
                 "left_out": len(trajectory.steps), "error": str(error)}  # fmt: skip
 
 

@@ -1,10 +1,11 @@
 """Rates with their intervals: bootstrap over episodes or tasks, never over steps."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.stats import bootstrap
+from scipy.stats import DegenerateDataWarning, bootstrap
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
@@ -30,10 +31,12 @@ def interval(
         return None
     low = high = value
     if n > 1:
-        found = bootstrap(
-            data, statistic, paired=True, vectorized=True, n_resamples=RESAMPLES, confidence_level=CONFIDENCE,
-            method="percentile", rng=np.random.default_rng(seed),
-        ).bootstrap_distribution  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DegenerateDataWarning)  # no width is an answer, too
+            found = bootstrap(
+                data, statistic, paired=True, vectorized=True, n_resamples=RESAMPLES, confidence_level=CONFIDENCE,
+                method="percentile", rng=np.random.default_rng(seed),
+            ).bootstrap_distribution  # fmt: skip
         tail = 50 * (1 - CONFIDENCE)
         low, high = (float(np.nanpercentile(found, q)) for q in (tail, 100 - tail))
     return {"value": value, "low": low, "high": high, "n": n}

@@ -7,6 +7,7 @@ from typing import Any
 
 from worldloom.cache import cache_dir
 from worldloom.errors import ModelError
+from worldloom.runs import read_json
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +75,8 @@ def resolve(model: str | Path) -> str:
 
 
 def _check_folder(path: Path) -> None:
+    if (path / "config.json").is_file() and "model_type" not in read_json(path / "config.json"):
+        raise ModelError(f"{path} is a run without a finished model; start its training again to go on")
     if not (path / "config.json").is_file():
         raise ModelError(f"{path} has no config.json, so it is not a model folder; is its training finished?")
     if not any((path / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):

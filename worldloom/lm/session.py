@@ -1,8 +1,9 @@
 """A conversation with a local world model that keeps its KV cache between steps."""
 
 import copy
+import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -35,11 +36,30 @@ class LocalLM:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         loaded = load_model(model, dtype or (torch.bfloat16 if fast_bfloat16() else torch.float32))
         self.model = loaded.to(device).eval()
+        self.model.prepare_inputs_for_generation = _without_cached(self.model.prepare_inputs_for_generation)
         self.window = window(self.model)
 
     def session(self, initial_context: str | None, initial_observation: str) -> "Session":
         """Begin an episode."""
         return Session(self, self.chat.start(initial_context, initial_observation))
+
+
+def _without_cached(prepare: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a pass compute only what its cache lacks.
+
+    transformers (5.19) gives the first pass of prompt lookup the whole history, even what the cache holds, so that
+    the model reads it twice and answers something else.
+    """
+
+    @functools.wraps(prepare)
+    def prepared(
+        input_ids: Any, next_sequence_length: int | None = None, past_key_values: Any = None, **kwargs: Any
+    ) -> Any:
+        if next_sequence_length is None and past_key_values is not None:
+            next_sequence_length = input_ids.shape[1] - past_key_values.get_seq_length()
+        return prepare(input_ids, next_sequence_length=next_sequence_length, past_key_values=past_key_values, **kwargs)
+
+    return prepared
 
 
 class Session:
@@ -67,7 +87,7 @@ class Session:
         room = self.lm.window - len(prompt)
         if room < 2:
             raise ContextOverflow(f"the episode is {len(prompt)} tokens, more than the model's window {self.lm.window}")
-        answer = self._generate(prompt, min(max_new_tokens, room))
+        answer = self._generate(prompt, min(max_new_tokens, room - 1))  # one is the end token's
         self.ids, self.answered = prompt + answer, True
         return chat.decode(answer)
 

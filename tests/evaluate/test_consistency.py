@@ -1,0 +1,98 @@
+"""Rates by hand, and the three playings of the same tasks with a world that is a recording of the real one."""
+
+from typing import Any
+
+import pytest
+
+from worldloom.agents import AgentSpec
+from worldloom.envs.worker import Job
+from worldloom.errors import ConfigError
+from worldloom.evaluate.consistency import consistency_metrics, outcome, record, replay_job
+from worldloom.trajectory import AgentRef, EnvRef, Failure, Step, TaskRef, Trajectory
+
+
+def played(task: str, end: str | None, agent: str = "a", seed: int = 0) -> Trajectory:
+    """An episode of one step that ended so; "error" breaks it, "nothing" has no step."""
+    terminal: Any = end if end in ("success", "failure", "truncated") else None
+    return Trajectory(
+        env=EnvRef(name="e"), task=TaskRef(id=task, seed=seed), initial_observation="x", agent=AgentRef(name=agent),
+        steps=[] if end == "nothing" else [Step(action="go", observation="y", terminal=terminal)],
+        error=Failure(kind="E", message="m") if end == "error" else None,
+    )  # fmt: skip
+
+
+def triple(task: str, real: str, wm: str, w2r: str, agent: str = "a") -> dict[str, Any]:
+    return record(played(task, real, agent), played(task, wm, agent), played(task, w2r, "replay"))
+
+
+def values(found: dict[str, Any]) -> dict[str, float]:
+    return {name: found[name]["value"] for name in ("real", "wm", "w2r", "cr", "cr_paired") if name in found}
+
+
+STRONG = [
+    triple("t1", "success", "success", "success"),
+    triple("t2", "success", "failure", "truncated"),
+    triple("t3", "failure", "success", "success"),
+    triple("t4", "success", "error", "error"),
+    triple("t5", "error", "success", "nothing"),
+]
+WEAK = [
+    triple("t1", "success", "success", "success", "b"),
+    triple("t2", "failure", "truncated", "truncated", "b"),
+    triple("t3", "truncated", "error", "nothing", "b"),
+    triple("t4", "failure", "failure", "failure", "b"),
+    triple("t5", "failure", "failure", "success", "b"),
+]
+
+
+def test_rates_by_hand() -> None:
+    found = consistency_metrics(STRONG + WEAK)
+    assert (found["n_tasks"], found["same_task_ids"]) == (5, True)
+    strong, weak, overall = found["agents"]["a"], found["agents"]["b"], found["overall"]
+    # Errors are in the denominators, as no success.
+    assert values(strong) == pytest.approx({"real": 3 / 5, "wm": 3 / 5, "w2r": 2 / 5, "cr": 2 / 3, "cr_paired": 1 / 3})
+    assert strong["errors"] == {"real": 1, "wm": 1, "w2r": 1}
+    # A ratio above one: a success of the replay need not be one of reality; the paired ratio cannot be above one.
+    assert values(weak) == pytest.approx({"real": 1 / 5, "wm": 1 / 5, "w2r": 2 / 5, "cr": 2.0, "cr_paired": 1.0})
+    assert weak["errors"] == {"real": 0, "wm": 1, "w2r": 0}
+    assert values(overall) == pytest.approx({"real": 0.4, "wm": 0.4, "w2r": 0.4, "cr": 1.0, "cr_paired": 0.5})
+    assert (strong["n"], overall["n"]) == (5, 10)
+    assert overall["real"]["n"] == 5  # its interval is over tasks
+
+
+def test_without_a_success_in_reality_there_is_no_ratio() -> None:
+    found = consistency_metrics([triple("t1", "failure", "success", "success")])["overall"]
+    assert values(found) == {"real": 0.0, "wm": 1.0, "w2r": 1.0}
+
+
+def test_a_ratio_over_different_tasks_is_refused() -> None:
+    with pytest.raises(ConfigError, match="did not play the same tasks"):
+        consistency_metrics(STRONG + WEAK[:4])
+    with pytest.raises(ConfigError, match="did not play the same tasks"):
+        consistency_metrics([*STRONG[:4], triple("t6", "success", "success", "success"), *WEAK])
+
+
+def test_agents_that_are_all_consistent_have_a_ratio_of_one_without_width() -> None:
+    told = [triple(f"t{n}", *(["success"] * 3 if n % 2 else ["failure"] * 3)) for n in range(6)]
+    found = consistency_metrics(told)["overall"]
+    assert found["cr"] == {"value": 1.0, "low": 1.0, "high": 1.0, "n": 6}
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [("success", "success"), ("truncated", "truncated"), ("error", "error"), ("nothing", "unknown"), (None, "unknown")],
+)
+def test_how_a_record_ended(end: str | None, expected: str) -> None:
+    assert outcome(played("t", end).model_dump(by_alias=True)) == expected
+
+
+def test_a_replay_takes_the_imagined_actions_and_no_more() -> None:
+    job = replay_job(Job("t1", AgentSpec("gold"), 3, "test", 50), played("t1", "success"))
+    assert job == Job("t1", AgentSpec("replay", {"actions": ["go"]}), 3, "test", 1)
+
+
+def test_a_record_names_task_agent_and_seed() -> None:
+    told = record(played("t1", "success", seed=4), played("t1", "error"), played("t1", "nothing"))
+    assert (told["kind"], told["task_id"], told["agent"], told["seed"]) == ("consistency", "t1", "a", 4)
+    assert told["real"]["steps"][-1]["terminal"] == "success"
+    assert told["wm"]["error"] == {"kind": "E", "message": "m"}

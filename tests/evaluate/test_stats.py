@@ -1,0 +1,81 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from worldloom.evaluate.stats import interval, rate, ratio, word_f1
+
+
+def test_nothing_to_measure_is_no_number() -> None:
+    assert rate([], []) is None
+    assert rate([0, 0], [0, 0]) is None
+
+
+def test_one_row_has_no_width() -> None:
+    assert rate([3], [4]) == {"value": 0.75, "low": 0.75, "high": 0.75, "n": 1}
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_rows_that_are_all_alike_have_no_width(value: float) -> None:
+    assert rate([value * 5] * 8, [5] * 8) == {"value": value, "low": value, "high": value, "n": 8}
+
+
+def test_a_share_of_tasks_has_the_interval_of_its_binomial() -> None:
+    """Resampling n zeros and ones is drawing Binomial(n, p): the percentiles are known exactly."""
+    found = rate([1] * 30 + [0] * 70, [1] * 100)
+    assert found["value"] == 0.3
+    assert found["low"] == pytest.approx(binom.ppf(0.025, 100, 0.3) / 100, abs=0.0101)
+    assert found["high"] == pytest.approx(binom.ppf(0.975, 100, 0.3) / 100, abs=0.0101)
+
+
+def test_the_rate_is_over_steps_and_the_interval_over_episodes() -> None:
+    """Ten episodes of 50 steps, five all right and five all wrong: as wide as ten coins, not as 500."""
+    found = rate([50, 0] * 5, [50] * 10)
+    assert found["value"] == 0.5
+    assert found["low"] == binom.ppf(0.025, 10, 0.5) / 10 == 0.2
+    assert found["high"] == 0.8
+    long_and_right = rate([90, 0], [90, 10])  # a mean of the episodes' own rates would say 0.5
+    assert long_and_right["value"] == 0.9
+
+
+def test_resamples_without_a_denominator_do_not_count() -> None:
+    found = interval(ratio, [[1.0, 0.0], [1.0, 0.0]])  # a quarter of the resamples is 0/0
+    assert found == {"value": 1.0, "low": 1.0, "high": 1.0, "n": 2}
+
+
+def test_the_same_data_gives_the_same_interval() -> None:
+    data = [[n * 7919 % 101 for n in range(60)], [101 + n for n in range(60)]]
+    assert interval(ratio, data) == interval(ratio, data)
+    assert interval(ratio, data, seed=1) != interval(ratio, data, seed=2)
+
+
+def test_ratio_sums_before_it_divides() -> None:
+    top, bottom = np.array([[1.0, 2.0], [0.0, 0.0]]), np.array([[2.0, 4.0], [0.0, 0.0]])
+    found = ratio(top, bottom, axis=-1)
+    assert found[0] == 0.5
+    assert math.isnan(found[1])
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "expected"),
+    [
+        ("", "", 1.0),
+        ("", "a", 0.0),
+        ("a b", "a b", 1.0),
+        ("b  a", "a b\n", 1.0),
+        ("a a", "a", 2 / 3),  # precision 1/2, recall 1
+        ("a b c d", "a b x", 4 / 7),  # precision 2/4, recall 2/3
+        ("You open it.", "You open it", 2 / 3),  # words are split at white space alone
+    ],
+)
+def test_word_f1(left: str, right: str, expected: float) -> None:
+    assert word_f1(left, right) == pytest.approx(expected)
+
+
+@given(st.text("ab ", max_size=12), st.text("ab ", max_size=12))
+def test_word_f1_is_symmetric_and_a_share(left: str, right: str) -> None:
+    assert word_f1(left, right) == word_f1(right, left)
+    assert 0 <= word_f1(left, right) <= 1
