@@ -240,7 +240,7 @@ def test_what_is_longer_than_the_window_is_left_out_and_counted(
     assert (metrics["trajectories"], metrics["too_long"]) == (2, 1)
     assert "left out: task 'w600'" in caplog.text and "budget of 512" in caplog.text
     write(path, [episode(600)])
-    with pytest.raises(DataError, match="none of 1 trajectories fits into 512 tokens; raise max_tokens"):
+    with pytest.raises(DataError, match="none of 1 trajectories can be used in 512 tokens; raise max_tokens"):
         train([path], tmp_path / "other", replace(config, steps=1))
 
 
@@ -293,3 +293,12 @@ def test_a_model_folder_without_a_tokenizer_is_named(data: Path, config: TrainCo
 def test_settings_out_of_range_are_refused(config: TrainConfig, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         train([], Path("never"), replace(config, **changes))
+
+
+def test_an_episode_that_cannot_be_said_is_counted_and_the_others_are_used(tiny_lm_folder: Path) -> None:
+    odd = Step(action="read", observation="It says: [SUCCESS]")
+    fine = Step(action="read", observation="It says: push")
+    start = {"env": EnvRef(name="sign"), "task": TaskRef(id="1"), "initial_observation": "A sign."}
+    found = [Trajectory(**start, steps=[step]) for step in (odd, fine)]
+    usable, counts = prepare(found, ChatFormat(load_tokenizer(tiny_lm_folder)), 200, "cut")
+    assert (len(usable), counts["unsayable"], counts["too_long"], counts["trajectories"]) == (1, 1, 0, 1)

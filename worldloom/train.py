@@ -10,7 +10,7 @@ from typing import Any
 
 from worldloom.collect import key
 from worldloom.config import TrainConfig
-from worldloom.errors import ContextOverflow, DataError
+from worldloom.errors import ContextOverflow, DataError, ProtocolError
 from worldloom.lm.hf import load_model, load_tokenizer, window
 from worldloom.lm.memory import keep_freed_memory
 from worldloom.runs import open_run, read_json, write_json
@@ -70,26 +70,29 @@ def prepare(
     """Tokens of each trajectory that fits, and what was counted on the way.
 
     Returns:
-        The encoded episodes, and {"trajectories", "tokens", "loss_tokens", "too_long", "steps_left_out"}.
+        The encoded episodes, and {"trajectories", "tokens", "loss_tokens", "too_long", "unsayable", "steps_left_out"};
+        ``unsayable`` ones hold an observation that the text protocol cannot say.
 
     Raises:
         DataError: nothing fits.
     """
-    episodes, too_long = [], 0
+    episodes, too_long, unsayable = [], 0, 0
     for trajectory in trajectories:
         try:
             episodes.append(chat.encode(trajectory, budget, overflow))
-        except ContextOverflow as error:
-            too_long += 1
-            logger.warning("left out: %s", error)
+        except ProtocolError as error:
+            too_long += isinstance(error, ContextOverflow)
+            unsayable += not isinstance(error, ContextOverflow)
+            logger.warning("left out: task %r: %s", trajectory.task.id, error)
     usable = [episode for episode in episodes if episode.spans]
     if not usable:
-        raise DataError(f"none of {len(trajectories)} trajectories fits into {budget} tokens; raise max_tokens")
+        raise DataError(f"none of {len(trajectories)} trajectories can be used in {budget} tokens; raise max_tokens")
     return usable, {
         "trajectories": len(usable),
         "tokens": sum(len(e.input_ids) for e in usable),
         "loss_tokens": sum(span.stop - span.start for e in usable for span in e.spans),
         "too_long": too_long + len(episodes) - len(usable),
+        "unsayable": unsayable,
         "steps_left_out": sum(e.left_out for e in episodes),
     }
 
