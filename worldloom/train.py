@@ -12,7 +12,6 @@ from worldloom.collect import key
 from worldloom.config import TrainConfig
 from worldloom.errors import ContextOverflow, DataError, ProtocolError
 from worldloom.lm.hf import load_model, load_tokenizer, window
-from worldloom.lm.memory import keep_freed_memory
 from worldloom.runs import open_run, read_json, write_json
 from worldloom.tokens import ChatFormat, Encoded, Overflow
 from worldloom.trainer import WorldTrainer
@@ -42,7 +41,6 @@ def train(data: Sequence[Path], out: Path, config: TrainConfig | None = None) ->
     if (out / "train.json").exists():
         found: dict[str, Any] = read_json(out / "train.json")
         return found
-    keep_freed_memory()
     tokenizer = load_tokenizer(config.model)
     model = load_model(config.model)
     episodes, counts = prepare(trajectories, ChatFormat(tokenizer), config.max_tokens or window(model), config.overflow)
