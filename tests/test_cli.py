@@ -138,6 +138,8 @@ def test_a_stop_from_the_keyboard_says_how_to_go_on(tmp_path: Path) -> None:
     code = [
         *MAIN[:2],
         "import signal, time, worldloom.envs.check as check\n"
+        # a process started in the background, as CI's may be, ignores the keyboard unless told otherwise
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def wait(spec): print('begun', flush=True); time.sleep(60)\n"
         "check.check_env = wait\n" + MAIN[2],
     ]
