@@ -141,7 +141,7 @@ def provenance(begun: Mapping[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def git_commit() -> str | None:
-    """The commit of the checkout that this package runs from, "+changes" if it is not clean; None elsewhere."""
+    """The commit of the checkout that this package runs from, "+changes" if its code is not clean; None elsewhere."""
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists():
         return None
@@ -149,7 +149,7 @@ def git_commit() -> str | None:
     def ask(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False).stdout.strip()
 
-    return ask("rev-parse", "HEAD") + ("+changes" if ask("status", "--porcelain") else "")
+    return ask("rev-parse", "HEAD") + ("+changes" if ask("status", "--porcelain", "--", ".", ":!results") else "")
 
 
 def now() -> datetime.datetime:
