@@ -1,7 +1,8 @@
 """Many engines, one per process: submit a job, get a recorded trajectory.
 
 Engines leak, crash and hang. Here a crash or a hang costs one process and becomes one trajectory with an
-``error``; the other jobs never notice. The shape is that of ``concurrent.futures``.
+``error``; the other jobs never notice. The shape is that of ``concurrent.futures``: each thread of an executor
+owns one process at a time and waits for its answer or its death, so neither can be missed.
 """
 
 import logging
@@ -11,15 +12,10 @@ import signal
 import tempfile
 import threading
 import time
-from collections import deque
-from concurrent.futures import CancelledError, Future, InvalidStateError, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
-from functools import partial
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
-
-from pebble import ProcessExpired, ProcessPool
 
 from worldloom.agents import AgentSpec
 from worldloom.envs import EnvSpec, worker
@@ -33,35 +29,67 @@ __all__ = ["EnvPool", "Job"]
 logger = logging.getLogger(__name__)
 
 BIRTH_SECONDS = 60.0  # for a new process to import what it needs, on top of the environment's own start
-NEVER_BEGAN = "WorkerNotStarted"
-MISSES = 5  # workers that may die before they take a given job, until it is recorded
-NO_WORKERS = (
-    "the worker processes died before they took a job; their output on stderr says why "
-    "(a script must make the pool below `if __name__ == '__main__':`)"
-)
 
 
-class _Ticket:
-    """A job on its way: its future, and how often it may still be tried."""
+class _Died(Exception):
+    """A worker ended before it answered."""
 
-    def __init__(self, job: Job, tries: int):
-        self.job, self.tries, self.tried, self.missed = job, tries, 0, 0
-        self.future: Future[Trajectory] = Future()
 
-    def may_try_again(self, failure: Failure) -> bool:
-        """A job that killed its worker has ``tries``; one whose worker died before it began has a few more."""
-        if failure.kind == NEVER_BEGAN:
-            self.tried, self.missed = self.tried - 1, self.missed + 1
-            return self.missed <= MISSES
-        return failure.kind == "WorkerDied" and self.tried < self.tries
+class _Worker:
+    """One process and the pipe to it; used by one thread at a time."""
 
-    def give_up(self) -> None:
-        """End a future for which no trajectory will come."""
-        if self.future.cancel():
-            self.future.set_running_or_notify_cancel()
-        else:
-            with suppress(InvalidStateError):
-                self.future.set_exception(CancelledError())
+    def __init__(self, spec: EnvSpec, limits: Limits, folder: Path):
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=worker.serve, args=(theirs, spec, limits, folder), daemon=True)
+        self._process.start()
+        theirs.close()
+        self.asked = 0
+
+    @property
+    def alive(self) -> bool:
+        return self._process.is_alive()
+
+    @property
+    def diary(self) -> str:
+        return str(self._process.pid)
+
+    @property
+    def exitcode(self) -> int | None:
+        return self._process.exitcode
+
+    def ask(self, job: Job | None, timeout: float | None = None) -> Any:
+        """Let it play a job (None: say what the environment is).
+
+        Raises:
+            _Died: it ended instead.
+            TimeoutError: no answer in ``timeout`` seconds.
+        """
+        self.asked += 1
+        try:
+            self._pipe.send(job)
+            if not connection.wait([self._pipe, self._process.sentinel], timeout):
+                raise TimeoutError
+            return self._pipe.recv()  # what it sent before it died is still there
+        except (EOFError, OSError) as error:
+            if isinstance(error, TimeoutError):
+                raise
+            self._process.join()
+            raise _Died from error
+
+    def terminate(self) -> None:
+        """Ask it to end; its thread, if one waits, learns of its death."""
+        if self.alive:
+            self._process.terminate()
+
+    def end(self, deadline: float) -> None:
+        """End it, by force where it does not listen until ``deadline`` (monotonic seconds)."""
+        self.terminate()
+        self._process.join(max(0.0, deadline - time.monotonic()))
+        if self.alive:
+            self._process.kill()
+        self._process.join()
+        self._pipe.close()
 
 
 class EnvPool:
@@ -90,44 +118,45 @@ class EnvPool:
     ):
         if workers < 1 or max_tasks < 1 or retries < 0 or min(step_timeout, start_timeout) <= 0:
             raise ConfigError("workers and max_tasks must be 1 or more, retries 0 or more, time limits above 0")
-        self._spec, self._workers, self._max_tasks, self._retries = env_spec, workers, max_tasks, retries
-        self._limits = Limits(step_timeout, start_timeout)
+        self._spec, self._limits, self._max_tasks, self._retries = (
+            env_spec,
+            Limits(step_timeout, start_timeout),
+            max_tasks,
+            retries,
+        )
         self._folder = tempfile.TemporaryDirectory(prefix="worldloom-pool-")
-        self._lock = threading.RLock()
-        self._waiting: deque[_Ticket] = deque()
-        self._playing: set[_Ticket] = set()
+        self._lock = threading.Lock()
+        self._idle: list[_Worker] = []
+        self._all: set[_Worker] = set()
         self._closed = self._stopping = False
-        self._retired: list[threading.Thread] = []
-        self._pool: Any = self._new_pool()  # pebble's methods are not all typed
+        self._executor = ThreadPoolExecutor(workers, thread_name_prefix="env-pool")
         try:
             self.env_ref: EnvRef = self._start_up()
+            self._idle += [self._new_worker() for _ in range(workers - 1)]
         except BaseException:
             self.close(cancel=True)
             raise
 
-    def _new_pool(self) -> ProcessPool:
-        return ProcessPool(
-            self._workers,
-            self._max_tasks,
-            initializer=worker.start,
-            initargs=(self._spec, self._limits, Path(self._folder.name)),
-            context=multiprocessing.get_context("spawn"),
-        )
+    def _new_worker(self) -> _Worker:
+        made = _Worker(self._spec, self._limits, Path(self._folder.name))
+        with self._lock:
+            self._all.add(made)
+        return made
 
     def _start_up(self) -> EnvRef:
         """Build the environment once, so that what cannot work fails here and not in every job."""
-        what = f"environment {self._spec.name!r} cannot be built: "
+        what, first = f"environment {self._spec.name!r} cannot be built: ", self._new_worker()
+        seconds = self._limits.start + BIRTH_SECONDS
         try:
-            found: EnvRef = self._pool.schedule(worker.probe).result(self._limits.start + BIRTH_SECONDS)
-            return found
-        except ProcessExpired as error:
-            raise EnvError(what + self._post_mortem(error).message) from error
-        except BrokenProcessPool as error:
-            raise EnvError(what + NO_WORKERS) from error
+            found = first.ask(None, seconds)
+        except _Died as error:
+            raise EnvError(what + self._post_mortem(first).message) from error
         except TimeoutError as error:
-            raise EnvError(what + f"no worker answered in {self._limits.start + BIRTH_SECONDS:g} s") from error
-        except WorldloomError as error:
-            raise type(error)(what + str(error)) from error
+            raise EnvError(what + f"no worker answered in {seconds:g} s") from error
+        if isinstance(found, WorldloomError):
+            raise type(found)(what + str(found)) from found
+        self._idle.append(first)
+        return found  # type: ignore[no-any-return]
 
     def submit(self, job: Job) -> Future[Trajectory]:
         """Queue a job. The result is a trajectory, with an ``error`` if the rollout broke; it never raises,
@@ -136,140 +165,95 @@ class EnvPool:
         Raises:
             EnvError: the pool is closed.
         """
-        ticket = _Ticket(job, 1 + self._retries)
-        with self._lock:
-            if self._closed:
-                raise EnvError("the pool is closed; make a new EnvPool")
-            self._waiting.append(ticket)
-        self._fill()
-        return ticket.future
+        if self._closed:
+            raise EnvError("the pool is closed; make a new EnvPool")
+        return self._executor.submit(self._play, job)
 
-    def _fill(self) -> None:
-        """Give waiting jobs to idle workers; no more than that, so that a death concerns one job."""
-        with self._lock:
-            while self._waiting and len(self._playing) < self._workers and not self._stopping:
-                ticket = self._waiting.popleft()
-                if ticket.future.running() or ticket.future.set_running_or_notify_cancel():
-                    self._play(ticket)
+    def _play(self, job: Job) -> Trajectory:
+        tried = 1
+        while isinstance(outcome := self._try(job), Failure):
+            if outcome.kind != "WorkerDied" or tried > self._retries:
+                return self._record(job, outcome, tried)
+            tried += 1
+        return outcome
 
-    def _play(self, ticket: _Ticket) -> None:
-        ticket.tried += 1
-        self._playing.add(ticket)
+    def _try(self, job: Job) -> Trajectory | Failure:
         try:
-            done = self._schedule(ticket.job)
-        except (OSError, RuntimeError) as error:  # no process can be started
-            self._playing.discard(ticket)
-            ticket.future.set_result(self._record(ticket, Failure(kind=NEVER_BEGAN, message=f"no worker: {error}")))
-        else:
-            done.add_done_callback(partial(self._settle, ticket))
-
-    def _schedule(self, job: Job) -> "Future[Any]":
-        done: Future[Any]
+            used = self._take()
+        except OSError as error:  # no process can be started
+            return Failure(kind="WorkerNotStarted", message=f"no worker: {error}")
         try:
-            done = self._pool.schedule(worker.play, (job,))
-        except RuntimeError:  # pebble gives up a pool whose worker dies while all are idle
-            logger.warning("the process pool broke; starting a new one")
-            self._retire(self._pool)
-            self._pool = self._new_pool()
-            done = self._pool.schedule(worker.play, (job,))
-        return done
+            outcome: Trajectory | Failure = used.ask(job)
+        except _Died:
+            if self._stopping:
+                raise CancelledError from None
+            outcome = self._post_mortem(used)
+        self._give_back(used)
+        return outcome
 
-    def _retire(self, pool: Any) -> None:
-        """End a broken pool, in a thread of its own: this may be one of the pool's threads."""
-        pool.stop()
-        thread = threading.Thread(target=pool.join, name="retire-pool", daemon=True)
-        thread.start()
-        self._retired.append(thread)
-
-    def _settle(self, ticket: _Ticket, done: "Future[Any]") -> None:
-        """Called when a worker finished, or died in, a job."""
-        outcome = self._outcome(done)
+    def _take(self) -> _Worker:
+        """An idle worker that lives, else a new one; there are never more than threads."""
+        if self._stopping:
+            raise CancelledError
         with self._lock:
-            self._playing.discard(ticket)
-            again = isinstance(outcome, Failure) and ticket.may_try_again(outcome)
-            if again and not self._stopping:
-                self._waiting.appendleft(ticket)
-        if self._stopping and not isinstance(outcome, Trajectory):
-            ticket.give_up()
-        elif not again:
-            with suppress(InvalidStateError):
-                ticket.future.set_result(self._record(ticket, outcome))
-        self._fill()
+            while self._idle:
+                found = self._idle.pop()
+                if found.alive:
+                    return found
+                self._all.discard(found)
+        return self._new_worker()
 
-    def _outcome(self, done: "Future[Any]") -> Trajectory | Failure:
-        if done.cancelled():
-            return Failure(kind="WorkerDied", message="the worker was ended")
-        error = done.exception()
-        if error is None:
-            found: Trajectory | Failure = done.result()
-            return found
-        if isinstance(error, ProcessExpired):
-            return self._post_mortem(error)
-        if isinstance(error, BrokenProcessPool):
-            return Failure(kind=NEVER_BEGAN, message=NO_WORKERS)
-        return Failure(kind=type(error).__name__, message=str(error))
+    def _give_back(self, used: _Worker) -> None:
+        if used.alive and used.asked < self._max_tasks:
+            with self._lock:
+                self._idle.append(used)
+            return
+        used.end(time.monotonic() + self._limits.step)
+        with self._lock:
+            self._all.discard(used)
 
-    def _record(self, ticket: _Ticket, outcome: Trajectory | Failure) -> Trajectory:
-        if isinstance(outcome, Trajectory):
-            return outcome
-        job, failure = ticket.job, outcome
-        if ticket.tried > 1:
-            failure = Failure(kind=failure.kind, message=f"{failure.message}; tried {ticket.tried} times")
+    def _record(self, job: Job, failure: Failure, tried: int) -> Trajectory:
+        if tried > 1:
+            failure = Failure(kind=failure.kind, message=f"{failure.message}; tried {tried} times")
         logger.warning("%s: %s: %s", job.task_id, failure.kind, failure.message)
         task = TaskRef(id=job.task_id, split=job.split, seed=job.seed)
         return broken(self.env_ref, task, _agent_ref(job.agent), failure)
 
-    def _post_mortem(self, death: ProcessExpired) -> Failure:
+    def _post_mortem(self, dead: _Worker) -> Failure:
         """Why a worker died: what its file and its exit code say."""
-        diary = Path(self._folder.name) / str(death.pid)
+        diary = Path(self._folder.name) / dead.diary
         text = diary.read_text(encoding="utf-8", errors="replace") if diary.exists() else ""
         diary.unlink(missing_ok=True)
         place = _last_frame(text)
         if "Timeout (" in text:
             limits = f"step_timeout {self._limits.step:g} s, start_timeout {self._limits.start:g} s"
             return Failure(kind="StepTimeout", message=f"the worker was silent for too long ({limits}){place}")
-        return Failure(kind="WorkerDied", message=f"the worker died of {_cause(death.exitcode)}{place}")
+        return Failure(kind="WorkerDied", message=f"the worker died of {_cause(dead.exitcode)}{place}")
 
     def close(self, cancel: bool = False) -> None:
         """Finish what was submitted, then end every worker. May be called twice.
 
         With ``cancel``, nothing is waited for: what has not finished raises ``CancelledError``.
         """
+        self._closed = True
+        if not cancel:
+            self._executor.shutdown(wait=True)
+        self._stopping = True
+        self._executor.shutdown(wait=False, cancel_futures=True)
         with self._lock:
-            self._closed = True
-            open_tickets = [*self._waiting, *self._playing]
-        try:
-            if not cancel:
-                wait([ticket.future for ticket in open_tickets])
-        finally:
-            self._stop()
-
-    def _stop(self) -> None:
-        with self._lock:
-            if self._stopping:
-                return
-            self._stopping = True
-            left = [*self._waiting, *self._playing]
-            self._waiting.clear()
-        self._pool.stop()
-        self._end_workers()
-        self._pool.join()
-        for thread in self._retired:
-            thread.join()
-        for ticket in left:
-            ticket.give_up()
+            left = list(self._all)
+            self._all.clear()
+        self._end_all(left)
+        self._executor.shutdown(wait=True)
         self._folder.cleanup()
 
-    def _end_workers(self) -> None:
+    def _end_all(self, left: list[_Worker]) -> None:
         """Ask all workers at once, then end those that do not listen."""
-        mine = [p for p in multiprocessing.active_children() if (Path(self._folder.name) / str(p.pid)).exists()]
-        for process in mine:
-            process.terminate()
+        for each in left:
+            each.terminate()
         deadline = time.monotonic() + GRACE_SECONDS
-        for process in mine:
-            process.join(max(0.0, deadline - time.monotonic()))
-            if process.is_alive():
-                process.kill()
+        for each in left:
+            each.end(deadline)
 
     def __enter__(self) -> "EnvPool":
         return self

@@ -9,12 +9,12 @@ import itertools
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import connection, parent_process
-from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import NamedTuple
 
@@ -112,16 +112,21 @@ class Worker:
         Path(self._diary.name).unlink(missing_ok=True)
 
 
-_worker: Worker | None = None
-
-
-def start(spec: EnvSpec, limits: Limits, folder: Path) -> None:
-    """The pool's initializer: called once in every new process, before any job."""
-    global _worker
+def serve(pipe: connection.Connection, spec: EnvSpec, limits: Limits, folder: Path) -> None:
+    """The life of a process of the pool: answer what comes through the pipe until it is closed or a signal ends it."""
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
-    _worker = Worker(spec, limits, folder)
-    Finalize(None, _worker.leave, exitpriority=10)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, who ends its workers
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     threading.Thread(target=_follow_parent, name="follow-parent", daemon=True).start()
+    mine = Worker(spec, limits, folder)
+    try:
+        while True:
+            job: Job | None = pipe.recv()
+            pipe.send(_probe(mine) if job is None else _play(mine, job))
+    except (EOFError, OSError):  # the parent closed the pipe, or is gone
+        pass
+    finally:
+        mine.leave()
 
 
 def _follow_parent() -> None:
@@ -134,25 +139,19 @@ def _follow_parent() -> None:
     os._exit(1)
 
 
-def probe() -> EnvRef:
-    """Build the environment and say what it is.
-
-    Raises:
-        WorldloomError: as the environment raised it; any other error becomes an ``EnvError`` that names it.
-    """
-    assert _worker is not None
+def _probe(mine: Worker) -> EnvRef | WorldloomError:
+    """Build the environment and say what it is, or why it cannot be built."""
     try:
-        return _worker.environment().ref
-    except WorldloomError:
-        raise
+        return mine.environment().ref
+    except WorldloomError as error:
+        return error
     except Exception as error:  # may be of a class that the parent cannot unpickle
-        raise EnvError(f"{type(error).__name__}: {error}") from None
+        return EnvError(f"{type(error).__name__}: {error}")
 
 
-def play(job: Job) -> Trajectory | Failure:
+def _play(mine: Worker, job: Job) -> Trajectory | Failure:
     """Play a job, or say why it could not even begin."""
-    assert _worker is not None
     try:
-        return _worker.play(job)
+        return mine.play(job)
     except Exception as error:
         return Failure(kind=type(error).__name__, message=str(error))
