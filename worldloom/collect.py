@@ -7,7 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 from typing import Any
 
-from worldloom.agents import AgentSpec
+from worldloom.agents import AgentSpec, defaults
 from worldloom.envs import EnvSpec
 from worldloom.envs.pool import EnvPool
 from worldloom.envs.worker import Job
@@ -171,8 +171,10 @@ def _by_agent(trajectories: Iterable[Trajectory]) -> dict[str, Counter[str]]:
 
 
 def label(trajectory: Trajectory) -> str:
-    """A short name of who acted, with the parameters that tell agents apart."""
+    """A short name of who acted: the agent's name and those of its parameters that are not its defaults."""
     if trajectory.agent is None:
         return "unknown"
-    params = ",".join(f"{k}={v}" for k, v in sorted(trajectory.agent.params.items()))
+    usual = defaults(trajectory.agent.name)
+    told = {k: v for k, v in sorted(trajectory.agent.params.items()) if k not in usual or usual[k] != v}
+    params = ",".join(f"{k}={v}" for k, v in told.items())
     return f"{trajectory.agent.name}({params})" if params else trajectory.agent.name

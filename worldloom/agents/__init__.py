@@ -1,5 +1,7 @@
 """Who acts: agents that see text and say actions, by name."""
 
+import importlib
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +18,7 @@ AGENTS = {
     "replay": "worldloom.agents.gold:Replay",
 }
 
-__all__ = ["AGENTS", "Agent", "AgentSpec", "Decision", "Start", "make"]
+__all__ = ["AGENTS", "Agent", "AgentSpec", "Decision", "Start", "defaults", "make"]
 
 
 def make(name: str, **params: Any) -> Agent:
@@ -29,6 +31,15 @@ def make(name: str, **params: Any) -> Agent:
         raise ConfigError(f"unknown agent {name!r}{suggest(name, AGENTS)}")
     agent: Agent = construct(AGENTS.get(name, name), params)
     return agent
+
+
+def defaults(name: str) -> dict[str, Any]:
+    """The default parameters of an agent of ``AGENTS``; nothing for a name that is not known."""
+    if name not in AGENTS:
+        return {}
+    module, _, attribute = AGENTS[name].partition(":")
+    parameters = inspect.signature(getattr(importlib.import_module(module), attribute)).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not p.empty}
 
 
 @dataclass(frozen=True)
