@@ -130,6 +130,7 @@ def _finish(trainer: WorldTrainer, tokenizer: Any, out: Path, counts: dict[str, 
     share = min(trainer.state.epoch or 0.0, trainer.config.epochs)
     metrics = {
         **counts,
+        "trajectories_seen": round(counts["trajectories"] * min(share, 1.0)),
         "tokens_seen": round(counts["tokens"] * share),
         "epochs": round(share, 3),
         "steps": trainer.state.global_step,

@@ -12,7 +12,8 @@ def table(metrics: dict[str, Any]) -> str:
 def _rows(metrics: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if "train" in metrics:
         train = metrics["train"]
-        yield "trained on", f"{train['trajectories']} episodes, {train['tokens_seen']} tokens, {train['seconds']:.0f} s"
+        told = f"{train['epochs']:g} passes over {train['trajectories']} episodes"
+        yield "trained on", f"{train['tokens_seen']} tokens, {told}, {train['seconds']:.0f} s"
     if "one_step" in metrics:
         one = metrics["one_step"]
         yield "one-step exact match", f"{percent(one['em'])} ({one['n_steps']} steps, {one['n_episodes']} episodes)"
