@@ -63,7 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--games", type=int, default=12)
     games = parser.parse_args().games
-    begun, clock = begin(), time.monotonic()
+    begun, clock = begin(f"python -m benchmarks.alfworld_engine --games {games}"), time.monotonic()
     task_ids = [f"composed/valid_seen/{number:05d}" for number in range(games)]
     found = {}
     for variant in ("plain", "kept", "all types"):

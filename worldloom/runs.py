@@ -121,11 +121,11 @@ def versions() -> dict[str, str]:
     return found
 
 
-def begin() -> dict[str, Any]:
+def begin(command: str | None = None) -> dict[str, Any]:
     """Where a result will come from: the commit of the code that runs, the command, the time. Call it at the start."""
     return {
         "git_commit": git_commit(),
-        "command": " ".join(["worldloom", *sys.argv[1:]]),
+        "command": command or " ".join(["worldloom", *sys.argv[1:]]),
         "started": now().isoformat(timespec="seconds"),
     }
 
