@@ -20,7 +20,7 @@ class Sizes(NamedTuple):
 
     @classmethod
     def of(cls, minutes: float) -> "Sizes":
-        """Scaled from what was measured for 25 minutes."""
+        """Scaled from an estimate for 25 minutes."""
         share = minutes / FULL_MINUTES
         return cls(max(8, round(220 * share)), 14 * share, max(4, round(30 * share)), max(2, round(12 * share)))
 

@@ -5,6 +5,7 @@
 (Word2World, arXiv 2512.18832, has the first suffix; its files load unchanged).
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
@@ -123,8 +124,6 @@ def scan_messages(path: Path | str, env: str = "unknown") -> Iterator[Row | BadL
 
 
 def _row(raw: bytes, env: str, task_id: str) -> Trajectory:
-    import json
-
     try:
         row = json.loads(raw)
     except ValueError as error:
@@ -172,7 +171,5 @@ def read_messages(path: Path | str, env: str = "unknown", *, strict: bool = True
 
 def write_messages(path: Path | str, trajectories: Iterable[Trajectory]) -> None:
     """Write a ``messages`` file that Word2World and LLaMA-Factory load."""
-    import json
-
     lines = (json.dumps(messages_row(t), ensure_ascii=False) + "\n" for t in trajectories)
     Path(path).write_text("".join(lines), encoding="utf-8")

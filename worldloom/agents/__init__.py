@@ -1,13 +1,12 @@
 """Who acts: agents that see text and say actions, by name."""
 
-import importlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from worldloom.agents.base import Agent, Decision, Start
-from worldloom.envs import construct, suggest
+from worldloom.envs import construct, imported, suggest
 from worldloom.errors import ConfigError
 
 AGENTS = {
@@ -37,8 +36,7 @@ def defaults(name: str) -> dict[str, Any]:
     """The default parameters of an agent of ``AGENTS``; nothing for a name that is not known."""
     if name not in AGENTS:
         return {}
-    module, _, attribute = AGENTS[name].partition(":")
-    parameters = inspect.signature(getattr(importlib.import_module(module), attribute)).parameters.values()
+    parameters = inspect.signature(imported(AGENTS[name])).parameters.values()
     return {p.name: p.default for p in parameters if p.default is not p.empty}
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "StepInfo",
     "StepResult",
     "construct",
+    "imported",
     "make",
     "suggest",
 ]
@@ -67,6 +68,21 @@ def construct(target: str, options: Mapping[str, Any]) -> Any:
     Raises:
         ConfigError: there is no such module, class or option; the message names it.
     """
+    made = imported(target)
+    known = inspect.signature(made).parameters
+    try:
+        inspect.signature(made).bind(**options)
+    except TypeError as error:
+        raise ConfigError(f"{target!r}: {error}; known options: {', '.join(known) or 'none'}") from error
+    return made(**options)
+
+
+def imported(target: str) -> Any:
+    """The class that ``"module:Class"`` names.
+
+    Raises:
+        ConfigError: there is no such module or class; the message names it.
+    """
     module_name, _, attribute = target.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -74,15 +90,10 @@ def construct(target: str, options: Mapping[str, Any]) -> Any:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module is there, something that it imports is not
         raise ConfigError(f"{target!r}: there is no module {error.name!r}") from error
-    made = getattr(module, attribute, None)
-    if made is None:
+    found = getattr(module, attribute, None)
+    if found is None:
         raise ConfigError(f"{target!r}: module {module_name!r} has no {attribute!r}{suggest(attribute, vars(module))}")
-    known = inspect.signature(made).parameters
-    try:
-        inspect.signature(made).bind(**options)
-    except TypeError as error:
-        raise ConfigError(f"{target!r}: {error}; known options: {', '.join(known) or 'none'}") from error
-    return made(**options)
+    return found
 
 
 def suggest(name: str, known: Any) -> str:
