@@ -182,7 +182,7 @@ def initial_context(engine: Any) -> str:
     say = _Narrator(engine)
     lines = [say.receptacle(r) for r in say.entities("receptacleatlocation", 0)]
     lines += [say.facing(group) for group in say.shared_locations()]
-    lines += [say.derive("#examineObject.feedback#", o=thing) for thing in say.entities("toggleable", 0)]
+    lines += [say.switch(thing) for thing in say.entities("toggleable", 0)]
     return "\n".join(lines)
 
 
@@ -217,6 +217,11 @@ class _Narrator:
         if not said.endswith("is closed."):
             return said
         return f"{said} In it, you see {self.derive(self.CONTENTS, r=receptacle)}."
+
+    def switch(self, thing: Any) -> str:
+        """The grammar's sentence for a switch. Its own rule says it only if a game writes ``not_istoggled`` down."""
+        on = any(fact.name == "istoggled" and fact.arguments[0] == thing for fact in self.facts)
+        return f"This {self.infos[thing.name].name} is {'on' if on else 'off'}."
 
     def shared_locations(self) -> Iterator[list[Any]]:
         places: dict[str, list[Any]] = {}

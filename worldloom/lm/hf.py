@@ -128,7 +128,11 @@ def window(model: Any) -> int:
 
 
 def fast_bfloat16() -> bool:
-    """Whether matrix products in bfloat16 are faster than in float32 here: on a GPU, or a CPU with AMX tiles."""
+    """Whether matrix products in bfloat16 are faster than in float32 here.
+
+    They are on a GPU, and on a CPU with AMX tiles or AVX-512's bfloat16 instructions.
+    """
     import torch
 
-    return torch.cuda.is_available() or bool(torch.cpu._is_amx_tile_supported())
+    cpu = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
+    return torch.cuda.is_available() or bool(cpu)
