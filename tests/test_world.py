@@ -35,7 +35,7 @@ class Told:
     def __init__(self, answer: str):
         self.answer = answer
 
-    def step(self, action: str, max_new_tokens: int) -> str:
+    def step(self, action: str, max_new_tokens: int, sampling: object) -> str:
         return self.answer
 
 
@@ -105,6 +105,29 @@ def test_a_fork_goes_its_own_way(world: WorldModelEnv) -> None:
     assert other.step("look") == world.step("look")
     assert other.step("go east") == world.step("go east")
     assert isinstance(away.observation, str)
+
+
+def test_steps_can_be_taken_back(world: WorldModelEnv) -> None:
+    world.reset("train-0")
+    first, second = world.step("look"), world.step("go east")
+    world.rewind(2)
+    assert (world.step("look"), world.step("go east")) == (first, second)
+    with pytest.raises(EnvError, match="cannot take back 3 steps: the episode has ended, or had not as many"):
+        world.rewind(3)
+
+
+def test_above_temperature_0_the_seed_drives_what_is_drawn(tiny: LocalLM, real: list[Trajectory]) -> None:
+    world = WorldModelEnv(tiny, starts_of(real), "corridor", max_new_tokens=6, temperature=1.0)
+
+    def played(seed: int) -> list[str]:
+        world.reset("train-0", seed)
+        return [world.step("look").observation for _ in range(3)]
+
+    assert played(1) == played(1)
+    assert played(1) != played(2)
+    world.reset("train-0", 1)
+    twin = world.fork()
+    assert [twin.step("look").observation for _ in range(3)] == played(1)
 
 
 def test_the_contract_holds_on_a_tiny_model(world: WorldModelEnv) -> None:

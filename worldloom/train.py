@@ -12,6 +12,7 @@ from worldloom.collect import key
 from worldloom.config import TrainConfig
 from worldloom.errors import ContextOverflow, DataError, ProtocolError
 from worldloom.lm.hf import load_model, load_tokenizer, window
+from worldloom.lm.replies import Replies
 from worldloom.runs import open_run, read_json, write_json
 from worldloom.tokens import ChatFormat, Encoded, Overflow
 from worldloom.trainer import WorldTrainer
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 def train(data: Sequence[Path], out: Path, config: TrainConfig | None = None) -> dict[str, Any]:
     """Fine-tune a language model on the trajectories of some files, and write it to ``out/model``.
+
+    What the environment usually replied goes with it (``replies.json``), for drafting answers.
 
     Started again with the same settings it goes on from its last whole checkpoint; a finished run is left alone.
     Runs on one device as it is, on several under ``accelerate launch``.
@@ -46,7 +49,7 @@ def train(data: Sequence[Path], out: Path, config: TrainConfig | None = None) ->
     episodes, counts = prepare(trajectories, ChatFormat(tokenizer), config.max_tokens or window(model), config.overflow)
     trainer = WorldTrainer.of(_with_lora(model, config), episodes, out / "checkpoints", config)
     trainer.train(resume_from_checkpoint=last_checkpoint(out / "checkpoints"))
-    return _finish(trainer, tokenizer, out, counts)
+    return _finish(trainer, tokenizer, out, counts, Replies().learn(trajectories))
 
 
 def load_all(data: Sequence[Path]) -> list[Trajectory]:
@@ -118,7 +121,9 @@ def last_checkpoint(folder: Path) -> str | None:
     return None
 
 
-def _finish(trainer: WorldTrainer, tokenizer: Any, out: Path, counts: dict[str, int]) -> dict[str, Any]:
+def _finish(
+    trainer: WorldTrainer, tokenizer: Any, out: Path, counts: dict[str, int], replies: Replies
+) -> dict[str, Any]:
     history = [entry for entry in trainer.state.log_history if "loss" in entry]
     seconds = trainer.clock.seconds()
     trained = trainer.accelerator.unwrap_model(trainer.model)
@@ -143,6 +148,7 @@ def _finish(trainer: WorldTrainer, tokenizer: Any, out: Path, counts: dict[str, 
     }
     if trainer.is_world_process_zero():
         tokenizer.save_pretrained(out / "model")
+        replies.save(out / "model")
         write_json(out / "loss.json", [[entry["step"], entry["loss"]] for entry in history])
         write_json(out / "train.json", metrics)
         shutil.rmtree(out / "checkpoints", ignore_errors=True)

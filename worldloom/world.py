@@ -1,10 +1,12 @@
 """A world model as an environment: the contract of ``worldloom.envs`` over a language model."""
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from worldloom.envs.base import Environment, Observation, StepInfo, StepResult
 from worldloom.errors import ConfigError, ContextOverflow, EnvError
+from worldloom.lm.engine import Sampling
 from worldloom.lm.session import LocalLM, Session
 from worldloom.protocol import heard
 from worldloom.trajectory import Terminal, Trajectory
@@ -27,19 +29,28 @@ class WorldModelEnv(Environment):
         starts: how each task begins, by task id; see ``starts_of``.
         env_name: the environment that it imagines.
         max_new_tokens: of one observation.
+        temperature: 0 decodes greedily, so that ``seed`` changes nothing; above it, ``seed`` drives what is drawn.
 
     The reward is 1 on predicted success, 0 on predicted failure, else None. An episode that outgrows the model's
-    window is truncated. ``seed`` changes nothing: decoding is greedy.
+    window is truncated. Several worlds may share one ``lm``, each in its own thread: they are answered together.
     """
 
-    def __init__(self, lm: LocalLM, starts: Mapping[str, Start], env_name: str = "unknown", max_new_tokens: int = 512):
-        self.lm, self.starts, self.max_new_tokens = lm, dict(starts), max_new_tokens
+    def __init__(
+        self,
+        lm: LocalLM,
+        starts: Mapping[str, Start],
+        env_name: str = "unknown",
+        max_new_tokens: int = 512,
+        temperature: float = 0.0,
+    ):
+        self.lm, self.starts, self.max_new_tokens, self.temperature = lm, dict(starts), max_new_tokens, temperature
+        self._sampling: Sampling | None = None
         self.name, self.version = f"world-model:{env_name}", lm.name
         self._session: Session | None = None
 
     @property
     def options(self) -> dict[str, Any]:
-        return {"model": self.lm.name, "max_new_tokens": self.max_new_tokens}
+        return {"model": self.lm.name, "max_new_tokens": self.max_new_tokens, "temperature": self.temperature}
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -55,13 +66,14 @@ class WorldModelEnv(Environment):
             raise EnvError(f"no start for task {task_id!r}; give one from a real episode (worldloom.world.starts_of)")
         observation = self.starts[task_id].observation
         self._session = self.lm.session(observation.initial_context, observation.text)
+        self._sampling = Sampling(self.temperature, seed) if self.temperature else None
         return observation
 
     def step(self, action: str) -> StepResult:
         if self._session is None:
             raise EnvError("the episode has ended or none was started: call reset first")
         try:
-            observation, terminal = heard(self._session.step(action, self.max_new_tokens))
+            observation, terminal = heard(self._session.step(action, self.max_new_tokens, self._sampling))
         except ContextOverflow:
             self._session = None
             return StepResult("", None, False, True, StepInfo(terminal="truncated"))
@@ -78,9 +90,20 @@ class WorldModelEnv(Environment):
         """
         if self._session is None:
             raise EnvError("no episode to fork: call reset first")
-        twin = WorldModelEnv(self.lm, self.starts, self.name.partition(":")[2], self.max_new_tokens)
-        twin._session = self._session.fork()
+        name = self.name.partition(":")[2]
+        twin = WorldModelEnv(self.lm, self.starts, name, self.max_new_tokens, self.temperature)
+        twin._session, twin._sampling = self._session.fork(), copy.deepcopy(self._sampling)
         return twin
+
+    def rewind(self, steps: int = 1) -> None:
+        """Take the last steps back.
+
+        Raises:
+            EnvError: no episode is going on, or it had not as many steps.
+        """
+        if self._session is None or steps > len(self._session.turns):
+            raise EnvError(f"cannot take back {steps} steps: the episode has ended, or had not as many")
+        self._session.rewind(steps)
 
     def close(self) -> None:
         self._session = None

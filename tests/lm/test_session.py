@@ -8,7 +8,7 @@ import torch
 
 from worldloom.agents.gold import Replay
 from worldloom.errors import ContextOverflow
-from worldloom.evaluate.one_step import score_episode
+from worldloom.evaluate.one_step import score_episodes
 from worldloom.lm.score import score
 from worldloom.lm.session import LocalLM, Session
 from worldloom.protocol import said
@@ -47,7 +47,7 @@ def plain(lm: LocalLM, history: list[int], max_new_tokens: int) -> str:
 @pytest.mark.engine
 def test_one_pass_is_what_generating_and_comparing_gives(lm: LocalLM, episode: Trajectory) -> None:
     encoded = lm.chat.encode(episode, lm.window)
-    scored = {found.step: found for found in score(lm, encoded)}
+    scored = {found.step: found for found in score(lm, [(episode, encoded)])[0]}
     assert len(scored) == len(episode.steps) == 6
     right = {}
     for start, stop, number in encoded.spans:
@@ -58,7 +58,7 @@ def test_one_pass_is_what_generating_and_comparing_gives(lm: LocalLM, episode: T
         if scored[number].said is not None:
             assert scored[number].said.startswith(generated)  # it may go on for longer than this test does
     assert set(right.values()) == {True, False}
-    record = score_episode(lm, episode, "k")
+    [record] = score_episodes(lm, [(episode, "k", encoded)])
     assert [step["correct"] for step in record["steps"]] == list(right.values())
     with torch.inference_mode():
         whole = lm.model(torch.tensor([encoded.input_ids])).logits[0].log_softmax(-1)
@@ -77,7 +77,7 @@ def test_a_session_says_what_plain_decoding_of_its_whole_history_says(lm: LocalL
         assert session.step(action, 12) == plain(lm, history, 12)
         assert session.ids[: len(history)] == history
         history = list(session.ids)
-        assert session.cache.get_seq_length() < len(history)
+        assert session.cache.length < len(history)
 
 
 @pytest.mark.model
@@ -102,10 +102,10 @@ def tiny(tiny_lm_folder: Path) -> LocalLM:
 def test_a_history_that_outgrows_the_window_raises_and_changes_nothing(tiny: LocalLM) -> None:
     session = tiny.session(None, "word " * 400)
     session.step("look", 8)
-    before, cached = list(session.ids), session.cache.get_seq_length()
+    before, cached = list(session.ids), session.cache.length
     with pytest.raises(ContextOverflow, match=r"the episode is \d+ tokens, more than the model's window 512"):
         session.step("go " * 200)
-    assert (session.ids, session.cache.get_seq_length()) == (before, cached)
+    assert (session.ids, session.cache.length) == (before, cached)
     assert isinstance(session.step("look", 4), str)
 
 

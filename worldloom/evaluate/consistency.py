@@ -5,6 +5,7 @@ Every episode ends as success, failure, truncated or error; errors count in the 
 """
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from worldloom.trajectory import AgentRef, EnvRef, Failure, TaskRef, Trajectory,
 
 Record = dict[str, Any]
 REAL, WM, W2R = "real.jsonl", "wm.jsonl", "w2r.jsonl"
+AT_ONCE = 16  # imagined episodes
 
 
 def run_consistency(
@@ -70,18 +72,23 @@ def _replayed(job: Job, found: dict[Any, Trajectory]) -> Trajectory:
 
 
 def imagine(path: Path, lm: Any, jobs: Sequence[Job], starts: Sequence[Trajectory], env_name: str) -> None:
-    """Play the jobs that a file lacks inside the world model, each from its real episode's beginning."""
+    """Play the jobs that a file lacks inside the world model, many at once, each from its real episode's beginning."""
     from worldloom.world import WorldModelEnv, starts_of
 
-    world = WorldModelEnv(lm, starts_of(starts), env_name)
+    def play_one(job: Job) -> Trajectory:
+        world, agent = WorldModelEnv(lm, beginnings, env_name), job.agent.build()
+        return rollout(world, agent, job.task_id, seed=job.seed, split=job.split, max_steps=job.max_steps)
+
+    beginnings = starts_of(starts)
     with Log(path) as log:
         done = {key(t) for t in read(path)}
         missing = [job for job in jobs if job_key(job) not in done]
-        with progress("imagine", len(jobs), "episodes", len(jobs) - len(missing)) as advance:
-            for job in missing:
-                played = rollout(
-                    world, job.agent.build(), job.task_id, seed=job.seed, split=job.split, max_steps=job.max_steps
-                )
+        with (
+            progress("imagine", len(jobs), "episodes", len(jobs) - len(missing)) as advance,
+            ThreadPoolExecutor(AT_ONCE) as threads,
+        ):
+            for future in as_completed([threads.submit(play_one, job) for job in missing]):
+                played = future.result()
                 log.append(played.to_json())
                 advance(1, f"{len(played.steps)} steps, {played.outcome}")
 

@@ -11,6 +11,7 @@ from worldloom.evaluate.stats import interval, rate, ratio, word_f1
 from worldloom.lm.score import score
 from worldloom.lm.session import LocalLM
 from worldloom.protocol import heard, said
+from worldloom.tokens import Encoded
 from worldloom.trajectory import Step, Trajectory
 
 Record = dict[str, Any]
@@ -18,25 +19,27 @@ NOTHING = "Nothing happens."
 ENDS = ("success", "failure")
 
 
-def score_episode(lm: LocalLM, trajectory: Trajectory, key: str) -> Record:
-    """The record of one episode: at each step what was to be said, what the model says, and whether that is right.
+def score_episodes(lm: LocalLM, episodes: Sequence[tuple[Trajectory, str, Encoded]]) -> list[Record]:
+    """Records of some (episode, key, tokens): at each step what was to be said, what the model says, and whether
+    that is right.
 
-    One forward pass; only steps whose gold tokens are not the argmax are generated, to learn what the model says.
-    Steps that do not fit the model's window are counted in ``left_out``.
-
-    Raises:
-        ContextOverflow: not even one step fits.
+    One forward pass for all; only steps whose gold tokens are not the argmax are generated, to learn what the model
+    says. Steps that do not fit the model's window are counted in ``left_out``.
     """
-    encoded = lm.chat.encode(trajectory, lm.window, "window")
-    steps = []
-    for number, answer, logprob in score(lm, encoded):
-        step = trajectory.steps[number]
-        text = said(step.observation, step.terminal) if answer is None else answer
-        steps.append(judge(step, text, number + 1, _stratum(trajectory, number)) | {"logprob": logprob})
-    return {
-        "kind": "one_step", "key": key, "task_id": trajectory.task.id, "agent": label(trajectory),
-        "steps": steps, "left_out": encoded.left_out,
-    }  # fmt: skip
+    scored = score(lm, [(trajectory, encoded) for trajectory, _, encoded in episodes])
+    return [
+        {
+            "kind": "one_step", "key": key, "task_id": trajectory.task.id, "agent": label(trajectory),
+            "steps": [_judged(trajectory, *step) for step in steps], "left_out": encoded.left_out,
+        }
+        for (trajectory, key, encoded), steps in zip(episodes, scored, strict=True)
+    ]  # fmt: skip
+
+
+def _judged(trajectory: Trajectory, number: int, answer: str | None, logprob: float) -> Record:
+    step = trajectory.steps[number]
+    text = said(step.observation, step.terminal) if answer is None else answer
+    return judge(step, text, number + 1, _stratum(trajectory, number)) | {"logprob": logprob}
 
 
 def judge(step: Step, text: str, index: int, stratum: str | None = None) -> Record:

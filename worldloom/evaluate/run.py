@@ -3,7 +3,7 @@
 import json
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from worldloom.collect import choose_tasks, key, label
 from worldloom.envs import EnvSpec
 from worldloom.errors import ConfigError, ContextOverflow
 from worldloom.evaluate.consistency import consistency_metrics, run_consistency
-from worldloom.evaluate.one_step import one_step_metrics, score_episode
+from worldloom.evaluate.one_step import one_step_metrics, score_episodes
 from worldloom.evaluate.report import write_report
 from worldloom.progress import progress
 from worldloom.rollout import MAX_STEPS
@@ -113,23 +113,30 @@ def _about(model: str, env: EnvSpec | None, split: str | None, real: Sequence[Tr
 
 def score_all(path: Path, lm: Any, real: Sequence[Trajectory]) -> list[Record]:
     """One record for each real episode, scoring those that the file lacks."""
-    keys = ["|".join(map(str, key(t))) for t in real]
-    done = {record["key"] for record in read_records(path) if record["kind"] == "one_step"} & set(keys)
+    named = {"|".join(map(str, key(t))): t for t in real}
+    done = {record["key"] for record in read_records(path) if record["kind"] == "one_step"} & set(named)
     with Log(path) as log, progress("score", len(real), "episodes", len(done)) as advance:
-        for name, trajectory in zip(keys, real, strict=True):
-            if name not in done:
-                log.append(json.dumps(_scored(lm, trajectory, name), ensure_ascii=False))
+        for records in _scored(lm, {name: t for name, t in named.items() if name not in done}):
+            for record in records:
+                log.append(json.dumps(record, ensure_ascii=False))
                 advance(1, "")
     found = {record["key"]: record for record in read_records(path) if record["kind"] == "one_step"}
-    return [found[name] for name in keys]
+    return [found[name] for name in named]
 
 
-def _scored(lm: Any, trajectory: Trajectory, name: str) -> Record:
-    try:
-        return score_episode(lm, trajectory, name)
-    except ContextOverflow as error:
-        return {"kind": "one_step", "key": name, "task_id": trajectory.task.id, "agent": label(trajectory), "steps": [],
-                "left_out": len(trajectory.steps), "error": str(error)}  # fmt: skip
+def _scored(lm: Any, missing: Mapping[str, Trajectory]) -> Iterator[list[Record]]:
+    """Records of episodes, several at a time; first of those that the model's window cannot hold."""
+    from worldloom.lm.score import batches
+
+    fitting = []
+    for name, trajectory in missing.items():
+        try:
+            fitting.append((trajectory, name, lm.chat.encode(trajectory, lm.window, "window")))
+        except ContextOverflow as error:
+            yield [{"kind": "one_step", "key": name, "task_id": trajectory.task.id, "agent": label(trajectory),
+                    "steps": [], "left_out": len(trajectory.steps), "error": str(error)}]  # fmt: skip
+    for batch in batches([len(encoded.input_ids) for _, _, encoded in fitting]):
+        yield score_episodes(lm, [fitting[index] for index in batch])
 
 
 def keep_records(path: Path, records: Sequence[Record]) -> Sequence[Record]:

@@ -1,18 +1,23 @@
-"""Teacher-forced scoring: one forward pass over an episode says at which steps greedy decoding gives the gold text.
+"""Teacher-forced scoring: one forward pass says at which steps greedy decoding gives the gold text.
 
 Greedy decoding equals the gold tokens exactly when each gold token is the argmax given the gold prefix, so no
-generation is needed. Where it differs, the pass's own KV cache, cut back to that step, lets the model say what it
-would have said: two tokenisations can spell one text.
+generation is needed. Where it differs, the engine lets the model say what it would have said, from the pass's own
+keys and values: two tokenisations can spell one text.
 """
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import torch
-from transformers import DynamicCache
 
-from worldloom.lm.session import MAX_NEW_TOKENS, LocalLM, greedy, keep
+from worldloom.lm.draft import Memory
+from worldloom.lm.engine import PASS_TOKENS, Request
+from worldloom.lm.packed import Chunk, forward, new_cache
+from worldloom.lm.session import MAX_NEW_TOKENS, LocalLM
+from worldloom.protocol import said, system_text
 from worldloom.tokens import Encoded, Span
+from worldloom.trajectory import Trajectory
 
 SLACK_TOKENS = 32
 
@@ -25,38 +30,78 @@ class Scored(NamedTuple):
     logprob: float
 
 
-def score(lm: LocalLM, encoded: Encoded, full_answers: bool = False) -> list[Scored]:
-    """Score every step of an encoded episode.
+def batches(sizes: Sequence[int], limit: int = PASS_TOKENS) -> list[list[int]]:
+    """Indices of episodes that share a pass: those of like length, together at most ``limit`` tokens."""
+    found: list[list[int]] = []
+    for index in sorted(range(len(sizes)), key=lambda i: sizes[i]):
+        if found and sum(sizes[i] for i in found[-1]) + sizes[index] <= limit:
+            found[-1].append(index)
+        else:
+            found.append([index])
+    return found
+
+
+def score(
+    lm: LocalLM, episodes: Sequence[tuple[Trajectory, Encoded]], full_answers: bool = False
+) -> list[list[Scored]]:
+    """Score every encoded step of some episodes, in one pass for all of them.
 
     A wrong answer is written out up to twice the gold answer's tokens and a few more, enough to know that it is
     wrong; ``full_answers`` writes it to its end (at most 512 tokens, as Word2World).
     """
-    cache = DynamicCache(config=lm.model.config)
-    exact, logprobs = _one_pass(lm, encoded, cache)
-    said: dict[int, str] = {}
-    for span, right in reversed(list(zip(encoded.spans, exact, strict=True))):
-        if not right:
-            room = lm.window - span.start
-            limit = MAX_NEW_TOKENS if full_answers else 2 * (span.stop - span.start) + SLACK_TOKENS
-            keep(cache, span.start - 1)
-            said[span.step] = lm.chat.decode(greedy(lm, encoded.input_ids[: span.start], cache, min(limit, room)))
-    return [Scored(s.step, said.get(s.step), p) for s, p in zip(encoded.spans, logprobs, strict=True)]
+    chunks = [Chunk(new_cache(lm.model), e.input_ids, keep=_places(e)) for _, e in episodes]
+    asked = []
+    for (trajectory, encoded), chunk, logits in zip(episodes, chunks, forward(lm.model, chunks), strict=True):
+        exact, logprobs = _compared(logits, encoded)
+        answers = {
+            span.step: lm.engine.submit(request)
+            for span, request in _requests(lm, trajectory, encoded, chunk, exact, full_answers)
+        }
+        asked.append((encoded, logprobs, answers))
+    return [_collected(lm, *found) for found in asked]
 
 
-@torch.inference_mode()
-def _one_pass(lm: LocalLM, encoded: Encoded, cache: Any) -> tuple[list[bool], list[float]]:
-    places = torch.tensor([p - 1 for start, stop, _ in encoded.spans for p in range(start, stop)])
-    ids: Any = torch.tensor([encoded.input_ids], device=lm.model.device)
-    logits = lm.model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=places).logits[0].float()
-    gold = ids[0, places + 1]
+def _places(encoded: Encoded) -> list[int]:
+    """Where each gold token is predicted."""
+    return [place - 1 for start, stop, _ in encoded.spans for place in range(start, stop)]
+
+
+def _compared(logits: torch.Tensor, encoded: Encoded) -> tuple[list[bool], list[float]]:
+    """For each span: whether all its tokens are the argmax, and their log-probability."""
+    gold = torch.tensor([encoded.input_ids[place + 1] for place in _places(encoded)], device=logits.device)
     hits = (logits.argmax(-1) == gold).tolist()
     logprobs = (logits.gather(-1, gold[:, None])[:, 0] - logits.logsumexp(-1)).tolist()
-    return [all(part) for part in _cut(hits, encoded.spans)], [sum(part) for part in _cut(logprobs, encoded.spans)]
+    sizes = [span.stop - span.start for span in encoded.spans]
+    return [all(part) for part in _cut(hits, sizes)], [sum(part) for part in _cut(logprobs, sizes)]
 
 
-def _cut(values: Sequence[Any], spans: Sequence[Span]) -> Iterator[Sequence[Any]]:
-    """The values that belong to each span."""
+def _cut(values: Sequence[Any], sizes: Sequence[int]) -> Iterator[Sequence[Any]]:
     at = 0
-    for start, stop, _ in spans:
-        yield values[at : at + stop - start]
-        at += stop - start
+    for size in sizes:
+        yield values[at : at + size]
+        at += size
+
+
+def _requests(
+    lm: LocalLM, trajectory: Trajectory, encoded: Encoded, chunk: Chunk, exact: Sequence[bool], full: bool
+) -> Iterator[tuple[Span, Request]]:
+    """What is to be generated: the wrong steps, each from its own beginning."""
+    memory = Memory()
+    for line in system_text(trajectory.initial_context, trajectory.initial_observation).split("\n"):
+        memory.hear(line)
+    for span, right in zip(encoded.spans, exact, strict=True):
+        step = trajectory.steps[span.step]
+        if not right:
+            limit = MAX_NEW_TOKENS if full else 2 * (span.stop - span.start) + SLACK_TOKENS
+            cache = chunk.cache.fork()
+            cache.length = span.start - 1
+            guess = lm.guess(memory.copy(), step.action)
+            yield span, Request(encoded.input_ids[: span.start], 0, cache, min(limit, lm.window - span.start), guess)
+        memory.hear(said(step.observation, step.terminal))
+
+
+def _collected(
+    lm: LocalLM, encoded: Encoded, logprobs: Sequence[float], answers: dict[int, Future[list[int]]]
+) -> list[Scored]:
+    texts = {step: lm.chat.decode(answer.result()) for step, answer in answers.items()}
+    return [Scored(s.step, texts.get(s.step), p) for s, p in zip(encoded.spans, logprobs, strict=True)]

@@ -1,0 +1,217 @@
+"""The engine against plain greedy decoding of whole histories, on a small model with random weights: its text means
+nothing, but every token of it depends on all before, so a wrong cache, mask or position shows."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+from worldloom.lm.cache import BLOCK, KVCache
+from worldloom.lm.engine import Request, Sampling, greedy_choice
+from worldloom.lm.packed import Chunk, forward, new_cache
+from worldloom.lm.session import LocalLM
+
+LENGTH = 12
+
+
+@pytest.fixture
+def lm(tiny_lm_folder: Path) -> LocalLM:
+    return LocalLM(str(tiny_lm_folder), torch.float32)
+
+
+@torch.inference_mode()
+def plain(lm: LocalLM, history: Sequence[int], count: int = LENGTH) -> list[int]:
+    """Greedy decoding, the whole history read anew for each token; ended like an answer."""
+    ids = list(history)
+    for _ in range(count):
+        ids.append(int(lm.model(torch.tensor([ids])).logits[0, -1].argmax()))
+        if ids[-1] == lm.chat.end:
+            return ids[len(history) :]
+    return [*ids[len(history) :], lm.chat.end]
+
+
+def request(lm: LocalLM, ids: list[int], guesses: Sequence[Sequence[int]] = ()) -> Request:
+    def guess(said: list[int]) -> list[list[int]]:
+        return [list(g) for g in guesses] if not said else []
+
+    return Request(ids, len(ids), new_cache(lm.model), LENGTH, guess)
+
+
+def history(seed: int, length: int = 30) -> list[int]:
+    return torch.randint(0, 40_000, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+def drafts(truth: list[int]) -> Iterator[tuple[list[list[int]], int]]:
+    """Guesses, and in how many passes the answer is there: the first settles what it can, then a token a pass."""
+    wrong = [11, 12, 13]
+    yield [], LENGTH
+    yield [truth], 1
+    yield [truth[:5] + wrong], LENGTH - 5
+    yield [wrong], LENGTH
+    yield [wrong, truth[:4]], LENGTH - 4
+    yield [wrong, truth[:2] + wrong, truth[:7]], LENGTH - 7
+    yield [truth[:7], wrong, truth[:2]], LENGTH - 7
+
+
+def test_whatever_is_guessed_the_answer_is_greedy_decodings(lm: LocalLM) -> None:
+    ids = history(0)
+    truth = plain(lm, ids)[:-1]
+    assert len(truth) == LENGTH
+    for guesses, passes in drafts(truth):
+        asked = request(lm, ids, guesses)
+        assert lm.engine.submit(asked).result() == [*truth, lm.chat.end]
+        assert asked.passes == passes
+        # What was accepted stands in the cache as if it had been read: the next answer shows it.
+        more = asked.ids + asked.answer + history(1, 5)
+        following = Request(more, 0, asked.cache, LENGTH, lambda said: [])
+        assert 30 <= asked.cache.length < len(more)
+        assert lm.engine.submit(following).result() == plain(lm, more)
+
+
+def test_many_at_once_answer_as_one_by_one(lm: LocalLM) -> None:
+    histories = [history(seed, 5 + 9 * seed) for seed in range(8)]
+    truths = [plain(lm, ids) for ids in histories]
+    asked = [request(lm, ids, [t[: 2 * n]]) for n, (ids, t) in enumerate(zip(histories, truths, strict=True))]
+    futures = [lm.engine.submit(one) for one in asked]
+    assert [future.result() for future in futures] == truths
+    assert lm.engine.counts.answers == 8
+    report = lm.engine.counts.report()
+    assert report["passes_per_answer"] == sum(one.passes for one in asked) / 8
+    assert report["tokens_per_pass"] == sum(map(len, truths)) / sum(one.passes for one in asked)
+
+
+def test_sessions_in_many_threads_do_not_disturb_each_other(lm: LocalLM) -> None:
+    def play(number: int) -> list[str]:
+        session = lm.session(f"Context {number % 3}.", "A room.")
+        return [session.step(f"do {number} {turn}", LENGTH) for turn in range(4)]
+
+    alone = [play(number) for number in range(6)]
+    with ThreadPoolExecutor(6) as threads:
+        assert list(threads.map(play, range(6))) == alone
+
+
+def test_a_beginning_that_sessions_share_is_read_once(lm: LocalLM) -> None:
+    context = "a long context " * 40
+    sessions = [lm.session(context, "A room.") for _ in range(3)]
+    with ThreadPoolExecutor(3) as threads:
+        said = list(threads.map(lambda s: s.step("look", 4), sessions))
+    assert len(set(said)) == 1
+    beginning = len(lm.chat.start(context, "A room."))
+    assert beginning < lm.engine.counts.read < 1.6 * beginning
+
+
+def test_when_memory_is_short_caches_are_dropped_and_computed_again(tiny_lm_folder: Path, lm: LocalLM) -> None:
+    need = lm.session(None, "A room.").cache.bytes_for(BLOCK)
+    small = LocalLM(str(tiny_lm_folder), torch.float32, cache_bytes=2 * need)
+    sessions = [(lm.session(f"{n}", "A room."), small.session(f"{n}", "A room.")) for n in range(4)]
+    for turn in range(3):
+        for roomy, tight in sessions:
+            assert tight.step(f"do {turn}", LENGTH) == roomy.step(f"do {turn}", LENGTH)
+            assert small.engine._bytes() <= 2 * need
+    assert sum(tight.cache.length == 0 for _, tight in sessions) == 2
+    assert small.engine.counts.read > lm.engine.counts.read
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lambda pair: pair[1].step("all", LENGTH), sessions)) == [
+            roomy.step("all", LENGTH) for roomy, _ in sessions
+        ]
+
+
+def test_those_beyond_the_number_at_once_wait(tiny_lm_folder: Path) -> None:
+    lm = LocalLM(str(tiny_lm_folder), torch.float32, sessions=2)
+    futures = [lm.engine.submit(request(lm, history(seed))) for seed in range(5)]
+    assert [future.result() for future in futures] == [plain(lm, history(seed)) for seed in range(5)]
+
+
+def test_an_error_reaches_those_who_wait_and_the_engine_goes_on(lm: LocalLM) -> None:
+    def broken(said: list[int]) -> list[list[int]]:
+        raise RuntimeError("no guess")
+
+    asked = Request(history(0), 0, new_cache(lm.model), LENGTH, broken)
+    with pytest.raises(RuntimeError, match="no guess"):
+        lm.engine.submit(asked).result()
+    assert lm.engine.submit(request(lm, history(0))).result() == plain(lm, history(0))
+
+
+def test_steps_can_be_taken_back_and_gone_another_way(lm: LocalLM) -> None:
+    session = lm.session("A context.", "A room.")
+    first = session.step("one", LENGTH)
+    ids = list(session.ids)
+    second = session.step("two", LENGTH)
+    twin = session.fork()
+    session.rewind()
+    assert session.ids == ids
+    assert session.step("two", LENGTH) == second
+    session.rewind(2)
+    assert session.step("one", LENGTH) == first
+    assert session.ids == ids
+    straight = lm.session("A context.", "A room.")
+    straight.step("one", LENGTH)
+    straight.step("two", LENGTH)
+    assert twin.step("three", LENGTH) == straight.step("three", LENGTH)
+    with pytest.raises(ValueError, match="cannot take back 2 steps of 1"):
+        session.rewind(2)
+
+
+def test_drafts_are_blind_to_each_other(lm: LocalLM) -> None:
+    ids = history(3)
+    branches = [history(4, 5), history(5, 7), history(6, 1)]
+    cache = new_cache(lm.model)
+    forward(lm.model, [Chunk(cache, ids[:20])])
+    [logits] = forward(lm.model, [Chunk(cache, ids[20:], branches)])
+    at = 1
+    for branch in branches:
+        with torch.inference_mode():
+            alone = lm.model(torch.tensor([ids + branch])).logits[0, len(ids) :]
+        torch.testing.assert_close(logits[at : at + len(branch)], alone, atol=1e-4, rtol=1e-4)
+        at += len(branch)
+
+
+def test_a_cache_is_shared_until_one_writes() -> None:
+    cache = KVCache(layers=2, heads=1, size=4, dtype=torch.float32)
+    cache.reserve(3)
+    for layer in range(2):
+        cache.write(layer, 0, torch.full((1, 3, 4), 1.0), torch.full((1, 3, 4), 2.0))
+    cache.length = 3
+    twin = cache.fork()
+    assert twin.buffer is cache.buffer
+    assert twin.bytes_for(4) == 2 * 2 * 4 * 4 * BLOCK
+    twin.reserve(4)
+    keys, values = twin.write(1, 3, torch.zeros(1, 1, 4), torch.zeros(1, 1, 4))
+    assert keys[0, :, 0].tolist() == [1, 1, 1, 0]
+    assert values[0, :, 0].tolist() == [2, 2, 2, 0]
+    assert cache.bytes_for(BLOCK) == 0  # alone again
+    assert cache.bytes_for(BLOCK + 1) == 2 * 2 * 4 * 4 * BLOCK
+    cache.drop()
+    assert (cache.length, twin.length, twin.buffer.tensor[0, 0, 0, 0, 0].item()) == (0, 3, 1.0)
+
+
+@pytest.mark.parametrize("draft", [[], [0], [2, 1]])
+def test_drawn_tokens_come_as_often_as_their_chances_say(draft: list[int]) -> None:
+    chances = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.2, 0.6], [0.5, 0.25, 0.25]])
+    draws, sampling = 4000, Sampling(temperature=0.5, seed=1)
+    logits = chances.log() * 0.5  # at this temperature they are the chances again
+    said = [sampling.choice(logits[: len(draft) + 1], draft) for _ in range(draws)]
+    for token in range(3):
+        share = sum(s[0] == token for s in said) / draws
+        assert share == pytest.approx(chances[0, token].item(), abs=0.03)
+    if followed := [s[1] for s in said if len(s) > 1]:
+        for token in range(3):
+            assert followed.count(token) / len(followed) == pytest.approx(chances[1, token].item(), abs=0.08)
+
+
+def test_greedy_choice_is_the_agreed_beginning_and_one_more() -> None:
+    rows = torch.eye(4)[[2, 0, 3]]
+    assert greedy_choice(rows[:1], []) == [2]
+    assert greedy_choice(rows, [2, 0]) == [2, 0, 3]
+    assert greedy_choice(rows, [2, 1]) == [2, 0]
+    assert greedy_choice(rows, [1, 0]) == [2]
+
+
+def test_drawing_is_repeatable_by_seed_and_differs_from_greedy(lm: LocalLM) -> None:
+    def told(seed: int) -> str:
+        return lm.session(None, "A room.").step("look", LENGTH, Sampling(1.0, seed))
+
+    assert told(1) == told(1)
+    assert told(1) != told(2)

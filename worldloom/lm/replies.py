@@ -1,0 +1,131 @@
+"""What an environment answered to actions of each form: a tree of replies with the action's words left open.
+
+"go to shelf 2" answered by "You arrive at shelf 2. ..." is learnt as "You arrive at {2} {3}. ...", under the verb and
+the number of words. Nothing here knows an environment; it only guesses, and the world model verifies.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from worldloom.errors import ModelError
+from worldloom.protocol import said
+from worldloom.trajectory import Trajectory
+
+PIECE = re.compile(r"\s*\w+|\s*[^\w\s]|\s+$")
+WORD = re.compile(r"\w+|[^\w\s]")
+END = "\x01"  # the end of a reply, as a piece
+SLOT = "\x00"  # begins the name of an open place: its index in the action's words
+RARE = 3  # replies seen less often are not kept
+FILE = "replies.json"
+
+Node = dict[str, list[Any]]  # piece -> [count, Node]
+
+
+def pieces(text: str) -> list[str]:
+    """A text in words and marks, each with the space before it; joined they are the text."""
+    return PIECE.findall(text)
+
+
+class Action:
+    """An action's words, and how they fill the open places of a reply."""
+
+    def __init__(self, text: str):
+        self.words = WORD.findall(text)
+        self.form = f"{self.words[0] if self.words else ''} {len(self.words)}"
+
+    def open(self, part: str, last: int = -1) -> tuple[str, int]:
+        """A reply's piece, left open if it repeats the action; and which of its words, -1 if none.
+
+        ``last`` is that of the piece before: words are repeated in runs.
+        """
+        word = part.lstrip()
+        index = self._index(word, last)
+        return (part, -1) if index is None else (f"{part[: len(part) - len(word)]}{SLOT}{index}", index)
+
+    def _index(self, word: str, last: int) -> int | None:
+        if 0 <= last < len(self.words) - 1 and self.words[last + 1] == word:
+            return last + 1
+        if word in self.words[1:] and not word.isdigit() and word.isalnum():
+            return self.words.index(word, 1)
+        return None
+
+    def fill(self, part: str) -> str:
+        """The opposite of ``open`` for one piece."""
+        space, found, index = part.partition(SLOT)
+        return space + self.words[int(index)] if found else part
+
+
+class Replies:
+    """The tree: form of the action -> pieces of replies, with counts."""
+
+    def __init__(self, forms: dict[str, Node] | None = None):
+        self.forms: dict[str, Node] = forms or {}
+
+    def learn(self, trajectories: Iterable[Trajectory]) -> "Replies":
+        """Take in all replies of some trajectories."""
+        for trajectory in trajectories:
+            for step in trajectory.steps:
+                action, last = Action(step.action), -1
+                node = self.forms.setdefault(action.form, {})
+                for part in [*pieces(said(step.observation, step.terminal)), END]:
+                    name, last = action.open(part, last)
+                    entry = node.setdefault(name, [0, {}])
+                    entry[0] += 1
+                    node = entry[1]
+        return self
+
+    def walk(self, action: Action) -> "Walk":
+        """Begin at the beginning of a reply."""
+        return Walk(action, self.forms.get(action.form, {}))
+
+    def save(self, folder: Path) -> None:
+        """Write what was seen more than rarely to ``folder/replies.json``."""
+        kept = {form: _pruned(node) for form, node in sorted(self.forms.items())}
+        (folder / FILE).write_text(json.dumps({f: n for f, n in kept.items() if n}, ensure_ascii=False) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> "Replies":
+        """Read a model folder's replies; there may be none.
+
+        Raises:
+            ModelError: the file is broken.
+        """
+        path = folder / FILE
+        try:
+            return cls(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else cls()
+        except ValueError as error:
+            raise ModelError(f"{path} is broken ({error}); remove it, answers will only be slower") from error
+
+
+class Walk:
+    """A place in the tree: ``node`` holds what came next in the logs; it is empty where they know no more. ``seen``
+    counts the replies that came here."""
+
+    def __init__(self, action: Action, node: Node):
+        self.action, self.node, self.last = action, node, -1
+        self.seen = sum(count for count, _ in node.values())
+        self.named: list[str] = []  # the words of the action that were repeated last
+
+    def knows(self, part: str) -> bool:
+        """Whether the logs went on by this piece, too."""
+        return self.action.open(part, self.last)[0] in self.node
+
+    def go(self, part: str) -> None:
+        """Go on by a piece that was said."""
+        before = self.last
+        name, self.last = self.action.open(part, before)
+        if self.last >= 0:
+            self.named = [*(self.named if before >= 0 else []), self.action.words[self.last]]
+        self.seen, self.node = self.node.get(name, [0, {}])
+
+    def commonest(self) -> tuple[str | None, float]:
+        """The piece by which most logged replies went on, and their share; one unseen reply is always reckoned with."""
+        top = max(self.node, key=lambda part: self.node[part][0], default=None)
+        return top, self.node[top][0] / (self.seen + 1) if top is not None else 0.0
+
+
+def _pruned(node: Node) -> Node:
+    return {part: [count, _pruned(below)] for part, (count, below) in node.items() if count >= RARE}
