@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 from worldloom.envs.base import Environment, Observation, StepInfo, StepResult
 from worldloom.errors import ConfigError, ContextOverflow, EnvError
-from worldloom.lm.engine import Sampling
-from worldloom.lm.session import LocalLM, Session
+from worldloom.lm.base import MAX_NEW_TOKENS, WorldLM, WorldSession
 from worldloom.protocol import heard
 from worldloom.trajectory import Terminal, Trajectory
 
@@ -25,7 +24,7 @@ class WorldModelEnv(Environment):
     """Plays tasks inside a language model.
 
     Args:
-        lm: the model.
+        lm: the model, here or behind a server; see ``worldloom.lm.base.open_lm``.
         starts: how each task begins, by task id; see ``starts_of``.
         env_name: the environment that it imagines.
         max_new_tokens: of one observation.
@@ -37,16 +36,16 @@ class WorldModelEnv(Environment):
 
     def __init__(
         self,
-        lm: LocalLM,
+        lm: WorldLM,
         starts: Mapping[str, Start],
         env_name: str = "unknown",
-        max_new_tokens: int = 512,
+        max_new_tokens: int = MAX_NEW_TOKENS,
         temperature: float = 0.0,
     ):
         self.lm, self.starts, self.max_new_tokens, self.temperature = lm, dict(starts), max_new_tokens, temperature
-        self._sampling: Sampling | None = None
+        self._sampling: Any = None
         self.name, self.version = f"world-model:{env_name}", lm.name
-        self._session: Session | None = None
+        self._session: WorldSession | None = None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -66,8 +65,13 @@ class WorldModelEnv(Environment):
             raise EnvError(f"no start for task {task_id!r}; give one from a real episode (worldloom.world.starts_of)")
         observation = self.starts[task_id].observation
         self._session = self.lm.session(observation.initial_context, observation.text)
-        self._sampling = Sampling(self.temperature, seed) if self.temperature else None
+        self._sampling = self._draw_by(seed) if self.temperature else None
         return observation
+
+    def _draw_by(self, seed: int) -> Any:
+        from worldloom.lm.engine import Sampling
+
+        return Sampling(self.temperature, seed)
 
     def step(self, action: str) -> StepResult:
         if self._session is None:
@@ -101,7 +105,7 @@ class WorldModelEnv(Environment):
         Raises:
             EnvError: no episode is going on, or it had not as many steps.
         """
-        if self._session is None or steps > len(self._session.turns):
+        if self._session is None or steps > self._session.taken:
             raise EnvError(f"cannot take back {steps} steps: the episode has ended, or had not as many")
         self._session.rewind(steps)
 

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from worldloom.collect import label
+from worldloom.errors import ContextOverflow
 from worldloom.evaluate.stats import interval, rate, ratio, word_f1
 from worldloom.lm.score import score
+from worldloom.lm.server import ServerLM
 from worldloom.lm.session import LocalLM
-from worldloom.protocol import heard, said
+from worldloom.protocol import heard, render, said
 from worldloom.tokens import Encoded
 from worldloom.trajectory import Step, Trajectory
 
@@ -36,10 +38,28 @@ def score_episodes(lm: LocalLM, episodes: Sequence[tuple[Trajectory, str, Encode
     ]  # fmt: skip
 
 
-def _judged(trajectory: Trajectory, number: int, answer: str | None, logprob: float) -> Record:
+def generate_episode(lm: ServerLM, trajectory: Trajectory, key: str) -> Record:
+    """The record of one episode by a model that can only be asked: each step is generated after the real history.
+
+    A step that does not fit the model's window ends the scoring; those left are counted in ``left_out``.
+    """
+    messages, steps = render(trajectory), []
+    for number in range(len(trajectory.steps)):
+        try:
+            steps.append(_judged(trajectory, number, lm.reply(messages[: 2 * number + 2])))
+        except ContextOverflow:
+            break
+    return {
+        "kind": "one_step", "key": key, "task_id": trajectory.task.id, "agent": label(trajectory),
+        "steps": steps, "left_out": len(trajectory.steps) - len(steps),
+    }  # fmt: skip
+
+
+def _judged(trajectory: Trajectory, number: int, answer: str | None, logprob: float | None = None) -> Record:
     step = trajectory.steps[number]
     text = said(step.observation, step.terminal) if answer is None else answer
-    return judge(step, text, number + 1, _stratum(trajectory, number)) | {"logprob": logprob}
+    found = judge(step, text, number + 1, _stratum(trajectory, number))
+    return found if logprob is None else found | {"logprob": logprob}
 
 
 def judge(step: Step, text: str, index: int, stratum: str | None = None) -> Record:

@@ -4,6 +4,7 @@ import json
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ from worldloom.agents import AgentSpec
 from worldloom.collect import choose_tasks, key, label
 from worldloom.envs import EnvSpec
 from worldloom.errors import ConfigError, ContextOverflow
-from worldloom.evaluate.consistency import consistency_metrics, run_consistency
-from worldloom.evaluate.one_step import one_step_metrics, score_episodes
+from worldloom.evaluate.consistency import AT_ONCE, consistency_metrics, run_consistency
+from worldloom.evaluate.one_step import generate_episode, one_step_metrics, score_episodes
 from worldloom.evaluate.report import write_report
 from worldloom.progress import progress
 from worldloom.rollout import MAX_STEPS
@@ -43,7 +44,7 @@ def evaluate(
     Started again with the same settings it goes on where it was stopped.
 
     Args:
-        model: a run of ``worldloom train``, a model folder, or a hub id.
+        model: a run of ``worldloom train``, a model folder, a hub id, or ``NAME@http://HOST:PORT/v1`` for a server.
         data: real episodes (a trajectories file); ``episodes`` of them drawn by ``seed``, all if None.
         env, split, tasks, agents: for consistency; tasks are drawn by ``seed``.
 
@@ -54,11 +55,10 @@ def evaluate(
         ConfigError: nothing to measure, or ``out`` holds a run with other settings.
         ModelError: the model cannot be loaded.
     """
-    from worldloom.lm.hf import resolve
-    from worldloom.lm.session import LocalLM
+    from worldloom.lm.base import open_lm
 
     _check(data, env, split, agents)
-    resolve(model)
+    lm = open_lm(model)
     real = _chosen(data, episodes, seed) if data else []
     asked = {
         "model": str(model), "data": data.as_posix() if data else None, "episodes": episodes, "env": env,
@@ -66,7 +66,6 @@ def evaluate(
     }  # fmt: skip
     open_run(out, {"stage": "evaluate", **_plain(asked)})
     begun, clock = begin(), time.monotonic()
-    lm = LocalLM(model)
     records = score_all(out / RECORDS, lm, real)
     metrics: Record = {"name": name or out.name, **_about(model, env, split, real)}
     if records:
@@ -128,6 +127,9 @@ def _scored(lm: Any, missing: Mapping[str, Trajectory]) -> Iterator[list[Record]
     """Records of episodes, several at a time; first of those that the model's window cannot hold."""
     from worldloom.lm.score import batches
 
+    if not hasattr(lm, "chat"):
+        yield from _generated(lm, missing)
+        return
     fitting = []
     for name, trajectory in missing.items():
         try:
@@ -137,6 +139,12 @@ def _scored(lm: Any, missing: Mapping[str, Trajectory]) -> Iterator[list[Record]
                     "steps": [], "left_out": len(trajectory.steps), "error": str(error)}]  # fmt: skip
     for batch in batches([len(encoded.input_ids) for _, _, encoded in fitting]):
         yield score_episodes(lm, [fitting[index] for index in batch])
+
+
+def _generated(lm: Any, missing: Mapping[str, Trajectory]) -> Iterator[list[Record]]:
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        asked = [threads.submit(generate_episode, lm, trajectory, name) for name, trajectory in missing.items()]
+        yield from ([future.result()] for future in as_completed(asked))
 
 
 def keep_records(path: Path, records: Sequence[Record]) -> Sequence[Record]:

@@ -46,6 +46,10 @@ class Sampling:
             return [*said, int(torch.multinomial(chances, 1, generator=self.random))]
         return said
 
+    def draw(self) -> int:
+        """A seed for somebody else's drawing."""
+        return int(torch.randint(2**31, (), generator=self.random))
+
 
 @dataclass
 class Request:

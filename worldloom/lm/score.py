@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from worldloom.lm.base import MAX_NEW_TOKENS
 from worldloom.lm.draft import Memory
 from worldloom.lm.engine import PASS_TOKENS, Request
 from worldloom.lm.packed import Chunk, forward, new_cache
-from worldloom.lm.session import MAX_NEW_TOKENS, LocalLM
+from worldloom.lm.session import LocalLM
 from worldloom.protocol import said, system_text
 from worldloom.tokens import Encoded, Span
 from worldloom.trajectory import Trajectory

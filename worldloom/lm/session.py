@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from worldloom.errors import ContextOverflow
+from worldloom.lm.base import MAX_NEW_TOKENS
 from worldloom.lm.draft import Drafter, Memory
 from worldloom.lm.engine import GIB, Engine, Guess, Request, Sampling
 from worldloom.lm.hf import fast_bfloat16, load_model, load_tokenizer, resolve, window
@@ -13,8 +14,6 @@ from worldloom.lm.packed import new_cache, prepare_model
 from worldloom.lm.replies import END, Replies
 from worldloom.protocol import system_text
 from worldloom.tokens import ChatFormat
-
-MAX_NEW_TOKENS = 512  # Word2World's limit
 
 
 class LocalLM:
@@ -84,6 +83,11 @@ class Session:
         self.memory = memory or Memory()
         self.cache = new_cache(lm.model)
         self.turns: list[tuple[int, int]] = []  # how long ids and memory were before each step
+
+    @property
+    def taken(self) -> int:
+        """How many steps it has."""
+        return len(self.turns)
 
     def fork(self) -> "Session":
         """The same episode so far, to go on by itself; what was computed is shared."""

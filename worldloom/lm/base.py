@@ -1,0 +1,56 @@
+"""The small interface that whatever imagines a world has: a language model here, or one behind a server."""
+
+from typing import Any, Protocol
+
+MAX_NEW_TOKENS = 512  # Word2World's limit
+
+
+class WorldSession(Protocol):
+    """One imagined episode."""
+
+    @property
+    def taken(self) -> int:
+        """How many steps it has."""
+        ...
+
+    def step(self, action: str, max_new_tokens: int = MAX_NEW_TOKENS, sampling: Any = None) -> str:
+        """What is answered to an action: an observation with its terminal suffix.
+
+        Raises:
+            ContextOverflow: the episode has outgrown the model's window.
+        """
+        ...
+
+    def fork(self) -> "WorldSession":
+        """The same episode so far, to go on by itself."""
+        ...
+
+    def rewind(self, steps: int = 1) -> None:
+        """Take the last steps back."""
+        ...
+
+
+class WorldLM(Protocol):
+    """A language model that can be asked what comes next."""
+
+    name: str
+
+    def session(self, initial_context: str | None, initial_observation: str) -> WorldSession:
+        """Begin an episode."""
+        ...
+
+
+def open_lm(model: str) -> WorldLM:
+    """``NAME@http://HOST:PORT/v1`` is a model behind an OpenAI-compatible server; all else is loaded here.
+
+    Raises:
+        ModelError: it cannot be loaded.
+    """
+    name, _, address = model.partition("@")
+    if address.startswith(("http://", "https://")):
+        from worldloom.lm.server import ServerLM
+
+        return ServerLM(base_url=address, model=name)
+    from worldloom.lm.session import LocalLM
+
+    return LocalLM(model)

@@ -1,0 +1,75 @@
+"""A world model behind an OpenAI-compatible server: vLLM, SGLang, llama.cpp, ``transformers serve``, a vendor's."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from worldloom.lm.base import MAX_NEW_TOKENS
+from worldloom.lm.openai import ChatServer, Message
+from worldloom.protocol import system_text
+
+
+class ServerLM:
+    """Asks a server; see ``ChatServer`` for its settings and errors.
+
+    Args:
+        at_once: how many requests are sent at the same time; more wait.
+        settings: of ``ChatServer``; decoding is greedy unless ``temperature`` is given.
+    """
+
+    def __init__(self, at_once: int = 16, **settings: Any):
+        self.server = ChatServer(**{"temperature": 0.0, "max_tokens": MAX_NEW_TOKENS, **settings})
+        self.name = self.server.model
+        self._turns = threading.Semaphore(at_once)
+
+    def session(self, initial_context: str | None, initial_observation: str) -> "ServerSession":
+        """Begin an episode."""
+        return ServerSession(self, [Message(role="system", content=system_text(initial_context, initial_observation))])
+
+    def reply(self, messages: Sequence[Message], max_new_tokens: int = MAX_NEW_TOKENS, sampling: Any = None) -> str:
+        """What the model says next.
+
+        Raises:
+            ContextOverflow: the conversation does not fit the model's window.
+            ModelError: the server is absent, slow, refuses or fails.
+        """
+        server = replace(self.server, max_tokens=max_new_tokens)
+        if sampling is not None:
+            server = replace(server, temperature=sampling.temperature)
+        with self._turns:
+            return server.chat(messages, seed=sampling.draw() if sampling is not None else None)
+
+
+class ServerSession:
+    """One episode as messages; the server keeps what it computed, if it caches prefixes."""
+
+    def __init__(self, lm: ServerLM, messages: Sequence[Message]):
+        self.lm, self.messages = lm, list(messages)
+
+    @property
+    def taken(self) -> int:
+        """How many steps it has."""
+        return len(self.messages) // 2
+
+    def step(self, action: str, max_new_tokens: int = MAX_NEW_TOKENS, sampling: Any = None) -> str:
+        """What the world model answers to an action; see ``ServerLM.reply`` for errors, which change nothing."""
+        asked = [*self.messages, Message(role="user", content=action)]
+        text = self.lm.reply(asked, max_new_tokens, sampling)
+        self.messages = [*asked, Message(role="assistant", content=text)]
+        return text
+
+    def fork(self) -> "ServerSession":
+        """The same episode so far, to go on by itself."""
+        return ServerSession(self.lm, self.messages)
+
+    def rewind(self, steps: int = 1) -> None:
+        """Take the last steps back.
+
+        Raises:
+            ValueError: there were not as many.
+        """
+        if not 0 <= steps <= self.taken:
+            raise ValueError(f"cannot take back {steps} steps of {self.taken}")
+        if steps:
+            del self.messages[-2 * steps :]
