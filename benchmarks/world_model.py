@@ -1,31 +1,38 @@
-"""Steps per second of a world model: the plain way, the engine alone and with many sessions, and the real engine.
+"""Steps per second of a world model: the plain way, our engine, other engines, and the real environment.
 
-    python -m benchmarks.world_model MODEL --data FILE --env alfworld -o games=official
+    python -m benchmarks.world_model MODEL --data FILE --env alfworld -o games=official [--peers vllm,llama.cpp]
 
 All answer the actions of the same recorded episodes, in one run. The plain way reads the whole history anew at each
 step, through transformers' ``generate``. Prints a table and writes results/speed-wm-ENV/metrics.json.
 """
 
 import argparse
+import resource
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks import peers
 from worldloom.agents import AgentSpec
 from worldloom.cli import pairs
 from worldloom.envs import EnvSpec
 from worldloom.envs.pool import EnvPool
 from worldloom.envs.worker import Job
-from worldloom.lm.base import MAX_NEW_TOKENS
-from worldloom.lm.session import LocalLM, Session
+from worldloom.lm.base import MAX_NEW_TOKENS, WorldLM
+from worldloom.lm.hf import resolve
+from worldloom.lm.server import ServerLM
+from worldloom.lm.session import LocalLM
 from worldloom.runs import begin, provenance, write_json
 from worldloom.trajectory import Trajectory, read
 
 Told = list[list[str]]
+Rates = dict[str, float]
 
 
 def plain(lm: LocalLM, episode: Trajectory, steps: int) -> list[str]:
@@ -44,14 +51,16 @@ def plain(lm: LocalLM, episode: Trajectory, steps: int) -> list[str]:
     return told
 
 
-def begun(lm: LocalLM, episode: Trajectory) -> Session:
-    return lm.session(episode.initial_context, episode.initial_observation)
-
-
-def engine(lm: LocalLM, episode: Trajectory, steps: int) -> list[str]:
+def imagined(lm: WorldLM, episode: Trajectory, steps: int) -> list[str]:
     """What a session answers."""
-    session = begun(lm, episode)
+    session = lm.session(episode.initial_context, episode.initial_observation)
     return [session.step(action) for action in episode.actions[:steps]]
+
+
+def together(lm: WorldLM, episodes: Sequence[Trajectory], steps: int, sessions: int) -> Told:
+    """The same for many sessions at once."""
+    with ThreadPoolExecutor(sessions) as threads:
+        return list(threads.map(lambda episode: imagined(lm, episode, steps), episodes))
 
 
 def timed(play: Callable[[], Told]) -> tuple[Told, float]:
@@ -61,26 +70,35 @@ def timed(play: Callable[[], Told]) -> tuple[Told, float]:
     return told, sum(map(len, told)) / (time.monotonic() - start)
 
 
-def together(lm: LocalLM, episodes: Sequence[Trajectory], steps: int, sessions: int) -> Told:
-    with ThreadPoolExecutor(sessions) as threads:
-        return list(threads.map(lambda episode: engine(lm, episode, steps), episodes))
-
-
-def really(env: EnvSpec, episodes: Sequence[Trajectory], steps: int) -> tuple[Told, float]:
-    """What the real engine answers in two processes, and steps per second: with resets, without their start."""
+def really(env: EnvSpec, episodes: Sequence[Trajectory], steps: int) -> float:
+    """Steps per second of the real engine in two processes, resets included, their start not."""
     jobs = [
         Job(e.task.id, AgentSpec("replay", {"actions": e.actions[:steps]}), 0, e.task.split or "train", steps)
         for e in episodes
     ]
     with EnvPool(env, workers=2) as pool:
-        return timed(lambda: [[s.observation for s in f.result().steps] for f in [pool.submit(job) for job in jobs]])
+        return timed(lambda: [f.result().actions for f in [pool.submit(job) for job in jobs]])[1]
 
 
-def growth(lm: LocalLM, episodes: Sequence[Trajectory], steps: int) -> dict[int, float]:
+def ours(lm: LocalLM, few: Sequence[Trajectory], many: Sequence[Trajectory], asked: Any) -> tuple[Rates, Rates]:
+    """Rates of the plain way and of our engine; and how often the text was the plain way's."""
+    imagined(lm, few[0], 1)  # what is done once is done
+    told, rates = {}, {}
+    told["reference"], rates["reference"] = timed(lambda: [plain(lm, e, asked.steps) for e in few])
+    lm.draft = False
+    told["undrafted"], rates["single_without_drafts"] = timed(lambda: [imagined(lm, e, asked.steps) for e in few])
+    lm.draft = True
+    told["single"], rates["single"] = timed(lambda: [imagined(lm, e, asked.steps) for e in few])
+    _, rates["batched"] = timed(lambda: together(lm, many, asked.steps, asked.sessions))
+    same = [a == b for a, b in zip(chain(*told["reference"]), chain(*told["single"]), strict=True)]
+    return rates, {"n": len(same), "value": sum(same) / len(same)}
+
+
+def growth(lm: LocalLM, episodes: Sequence[Trajectory], steps: int = 50) -> dict[int, float]:
     """Median seconds of a step by its index, one session at a time."""
     found: dict[int, list[float]] = {}
     for episode in episodes:
-        session = begun(lm, episode)
+        session = lm.session(episode.initial_context, episode.initial_observation)
         for number, action in enumerate(episode.actions[:steps], 1):
             start = time.monotonic()
             session.step(action)
@@ -88,7 +106,33 @@ def growth(lm: LocalLM, episodes: Sequence[Trajectory], steps: int) -> dict[int,
     return {number: sorted(seconds)[len(seconds) // 2] for number, seconds in found.items()}
 
 
-def main() -> None:
+def others(
+    names: str, model: str, few: Sequence[Trajectory], many: Sequence[Trajectory], asked: Any
+) -> dict[str, Rates]:
+    """Rates of other engines, each with and without its own speculation."""
+    found = {}
+    for name, serving in _servers(names, Path(resolve(model)), asked.sessions):
+        with serving as base_url:
+            lm = ServerLM(asked.sessions, base_url=base_url, model=peers.SERVED, timeout_s=600)
+            imagined(lm, few[0], 1)
+            single = timed(lambda lm=lm: [imagined(lm, e, asked.steps) for e in few])[1]  # type: ignore[misc]
+            batched = timed(lambda lm=lm: together(lm, many, asked.steps, asked.sessions))[1]  # type: ignore[misc]
+        found[name] = {"single": single, "batched": batched}
+        print(f"{name:<20} {single:6.2f} single {batched:6.2f} with {asked.sessions} sessions", flush=True)
+    return found
+
+
+def _servers(names: str, folder: Path, sessions: int) -> Iterator[tuple[str, Any]]:
+    logs = Path(tempfile.mkdtemp(prefix="worldloom-peers-"))
+    for ngrams in (False, True):
+        suffix = " with n-grams" if ngrams else ""
+        if "vllm" in names:
+            yield f"vllm{suffix}", peers.vllm(folder, logs / f"vllm{ngrams}.log", ngrams=ngrams)
+        if "llama.cpp" in names:
+            yield f"llama.cpp{suffix}", peers.llama_cpp(folder, logs / "q8.gguf", sessions=sessions, ngrams=ngrams)
+
+
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--data", type=Path, required=True)
@@ -97,53 +141,44 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=16)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--alone", type=int, default=3, help="episodes for the ways that take one at a time")
-    asked = parser.parse_args()
-    begun_at, started = begin(), time.monotonic()
+    parser.add_argument("--peers", default="", help="vllm,llama.cpp")
+    return parser.parse_args()
+
+
+def main() -> None:
+    asked = arguments()
+    begun, clock = begin(), time.monotonic()
     usable = [t for t in sorted(read(asked.data), key=lambda t: t.task.id) if len(t.steps) >= asked.steps]
     few, many = usable[: asked.alone], usable[: asked.sessions]
-    lm, bare = LocalLM(asked.model), LocalLM(asked.model, draft=False)
-    engine(lm, few[0], 2)  # whatever is done once, is done
-    rates: dict[str, float] = {}
-    told: dict[str, Any] = {}
-    ways: dict[str, Callable[[], Told]] = {
-        "plain": lambda: [plain(lm, e, asked.steps) for e in few],
-        "kept": lambda: [engine(bare, e, asked.steps) for e in few],
-        "single": lambda: [engine(lm, e, asked.steps) for e in few],
-        "batched": lambda: together(lm, many, asked.steps, asked.sessions),
-    }
-    told["real"], rates["real"] = really(EnvSpec(asked.env, pairs(asked.option)), many, asked.steps)
-    for name, play in ways.items():
-        told[name], rates[name] = timed(play)
-        print(f"{name:<8} {rates[name]:8.2f} steps/s   {rates[name] / rates['plain']:6.1f} x plain", flush=True)
-    print(f"real     {rates['real']:8.2f} steps/s")
-    report(asked, rates, told, lm, begun_at, started, growth(lm, few, 50))
-
-
-def report(
-    asked: Any, rates: dict[str, float], told: dict[str, Any], lm: LocalLM, begun_at: Any, started: float,
-    by_step: dict[int, float],
-) -> None:  # fmt: skip
-    same = [
-        a == b
-        for left, right in zip(told["plain"], told["single"], strict=True)
-        for a, b in zip(left, right, strict=True)
-    ]
+    long = [t for t in usable if len(t.steps) >= 50][: asked.alone]
+    real = really(EnvSpec(asked.env, pairs(asked.option)), many, asked.steps)
+    lm = LocalLM(asked.model)
+    rates, same = ours(lm, few, many, asked)
+    for name, rate in [*rates.items(), ("real environment", real)]:
+        print(f"{name:<22} {rate:7.2f} steps/s {rate / rates['reference']:7.1f} x the plain way", flush=True)
     speed = {
         "sessions": asked.sessions, "steps": asked.steps, "precision": str(lm.model.dtype).removeprefix("torch."),
-        "wm_steps_per_second": {"single": rates["single"], "batched": rates["batched"], "reference": rates["plain"],
-                                "single_without_drafts": rates["kept"]},
-        "real_steps_per_second": rates["real"],
-        "ratio_single_to_reference": rates["single"] / rates["plain"],
-        "ratio_batched_to_reference": rates["batched"] / rates["plain"],
-        f"ratio_batched_to_real_{asked.env}": rates["batched"] / rates["real"],
-        "same_as_plain": {"n": len(same), "value": sum(same) / len(same)},
-        "drafts": lm.engine.counts.report(),
-        "seconds_by_step": by_step,
+        "wm_steps_per_second": rates, "real_steps_per_second": real,
+        "ratio_single_to_reference": rates["single"] / rates["reference"],
+        "ratio_batched_to_reference": rates["batched"] / rates["reference"],
+        f"ratio_batched_to_real_{asked.env}": rates["batched"] / real,
+        "same_text_as_reference": same, "drafts": lm.engine.counts.report(), "seconds_by_step": growth(lm, long),
     }  # fmt: skip
+    del lm
+    speed |= compared(rates, others(asked.peers, asked.model, few, many, asked))
+    speed["peak_memory_gib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     out = Path(f"results/speed-wm-{asked.env}/metrics.json")
     about = {"name": out.parent.name, "environment": asked.env, "model": asked.model, "speed": speed}
-    write_json(out, {**about, "provenance": provenance(begun_at, time.monotonic() - started)})
-    print(f"the same text as the plain way in {sum(same)} of {len(same)} steps; {lm.engine.counts.report()}")
+    write_json(out, {**about, "provenance": provenance(begun, time.monotonic() - clock)})
+    print(f"the plain way's text in {same['value']:.1%} of {same['n']} steps; {speed['drafts']}")
+
+
+def compared(rates: Rates, found: dict[str, Rates]) -> dict[str, Any]:
+    """Other engines' rates, and ours to the best of them."""
+    if not found:
+        return {}
+    best = {way: max(rate[way] for rate in found.values()) for way in ("single", "batched")}
+    return {"engines": found} | {f"ratio_{way}_to_best_engine": rates[way] / rate for way, rate in best.items()}
 
 
 if __name__ == "__main__":
