@@ -19,15 +19,17 @@ from typing import Any
 
 from worldloom.errors import MissingDependency, ModelError
 
-VLLM_PYTHON = Path(".venv-vllm/bin/python")
+ROOT = Path(__file__).parent.parent
+VLLM_PYTHON = ROOT / ".venv-vllm" / "bin" / "python"
 WINDOW = 4096
 READY_SECONDS = 300.0
 NGRAMS = {"method": "ngram", "num_speculative_tokens": 16, "prompt_lookup_max": 6, "prompt_lookup_min": 2}
+OURS = {"method": "custom_class", "model": "worldloom.lm.vllm_drafts.Proposer", "num_speculative_tokens": 32}
 SERVED = "world"
 
 
 @contextlib.contextmanager
-def vllm(folder: Path, log: Path, *, ngrams: bool = False, eager: bool = False) -> Iterator[str]:
+def vllm(folder: Path, log: Path, *, speculation: dict[str, Any] | None = None, eager: bool = False) -> Iterator[str]:
     """A vLLM server of a model folder, prefixes cached; gives its base_url.
 
     Raises:
@@ -42,8 +44,8 @@ def vllm(folder: Path, log: Path, *, ngrams: bool = False, eager: bool = False) 
         SERVED, "--dtype", "bfloat16", "--max-model-len", str(WINDOW), "--host", "127.0.0.1", "--port", str(port),
     ]  # fmt: skip
     command += ["--enforce-eager"] if eager else []
-    command += ["--speculative-config", json.dumps(NGRAMS)] if ngrams else []
-    env = os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "4"}
+    command += ["--speculative-config", json.dumps(speculation)] if speculation else []
+    env = os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "4", "PYTHONPATH": str(ROOT)}
     with log.open("w") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env, start_new_session=True)
     try:

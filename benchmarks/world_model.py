@@ -33,6 +33,7 @@ from worldloom.trajectory import Trajectory, read
 
 Told = list[list[str]]
 Rates = dict[str, float]
+OURS_IN_VLLM = "vllm with our guesses"
 
 
 def plain(lm: LocalLM, episode: Trajectory, steps: int) -> list[str]:
@@ -109,7 +110,7 @@ def growth(lm: LocalLM, episodes: Sequence[Trajectory], steps: int = 50) -> dict
 def others(
     names: str, model: str, few: Sequence[Trajectory], many: Sequence[Trajectory], asked: Any
 ) -> dict[str, Rates]:
-    """Rates of other engines, each with and without its own speculation."""
+    """Rates of other engines, each with and without its own speculation, and of vLLM with our guesses."""
     found = {}
     for name, serving in _servers(names, Path(resolve(model)), asked.sessions):
         with serving as base_url:
@@ -124,12 +125,12 @@ def others(
 
 def _servers(names: str, folder: Path, sessions: int) -> Iterator[tuple[str, Any]]:
     logs = Path(tempfile.mkdtemp(prefix="worldloom-peers-"))
-    for ngrams in (False, True):
-        suffix = " with n-grams" if ngrams else ""
-        if "vllm" in names:
-            yield f"vllm{suffix}", peers.vllm(folder, logs / f"vllm{ngrams}.log", ngrams=ngrams)
-        if "llama.cpp" in names:
-            yield f"llama.cpp{suffix}", peers.llama_cpp(folder, logs / "q8.gguf", sessions=sessions, ngrams=ngrams)
+    if "vllm" in names:
+        for name, speculation in (("vllm", None), ("vllm with n-grams", peers.NGRAMS), (OURS_IN_VLLM, peers.OURS)):
+            yield name, peers.vllm(folder, logs / f"{name}.log", speculation=speculation)
+    if "llama.cpp" in names:
+        for name, ngrams in (("llama.cpp", False), ("llama.cpp with n-grams", True)):
+            yield name, peers.llama_cpp(folder, logs / "q8.gguf", sessions=sessions, ngrams=ngrams)
 
 
 def arguments() -> argparse.Namespace:
@@ -173,12 +174,13 @@ def main() -> None:
     print(f"the plain way's text in {same['value']:.1%} of {same['n']} steps; {speed['drafts']}")
 
 
-def compared(rates: Rates, found: dict[str, Rates]) -> dict[str, Any]:
+def compared(mine: Rates, found: dict[str, Rates]) -> dict[str, Any]:
     """Other engines' rates, and ours to the best of them."""
     if not found:
         return {}
-    best = {way: max(rate[way] for rate in found.values()) for way in ("single", "batched")}
-    return {"engines": found} | {f"ratio_{way}_to_best_engine": rates[way] / rate for way, rate in best.items()}
+    own = [rates for name, rates in found.items() if name != OURS_IN_VLLM]
+    best = {way: max(rates[way] for rates in own) for way in ("single", "batched")}
+    return {"engines": found} | {f"ratio_{way}_to_best_engine": mine[way] / rate for way, rate in best.items()}
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ is the model's own, token for token; with a temperature, drafts are accepted by 
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,15 +16,13 @@ from weakref import WeakSet, WeakValueDictionary
 import torch
 
 from worldloom.lm.cache import KVCache
+from worldloom.lm.guess import Guess
 from worldloom.lm.packed import Chunk, forward
 
 GIB = 2**30
 PASS_TOKENS = 4096  # new tokens in one pass, unless one session alone brings more
 DRAFT_TOKENS = 96
 IDLE_SECONDS = 5.0
-
-Guess = Callable[[list[int]], list[list[int]]]
-"""The answer's tokens so far -> drafts of what follows, the likeliest first."""
 
 
 class Sampling:

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import torch
 
 from worldloom.lm.base import MAX_NEW_TOKENS
-from worldloom.lm.draft import Memory
 from worldloom.lm.engine import PASS_TOKENS, Request
+from worldloom.lm.guess import remembering
 from worldloom.lm.packed import Chunk, forward, new_cache
 from worldloom.lm.session import LocalLM
-from worldloom.protocol import said, system_text
+from worldloom.protocol import said
 from worldloom.tokens import Encoded, Span
 from worldloom.trajectory import Trajectory
 
@@ -87,9 +87,7 @@ def _requests(
     lm: LocalLM, trajectory: Trajectory, encoded: Encoded, chunk: Chunk, exact: Sequence[bool], full: bool
 ) -> Iterator[tuple[Span, Request]]:
     """What is to be generated: the wrong steps, each from its own beginning."""
-    memory = Memory()
-    for line in system_text(trajectory.initial_context, trajectory.initial_observation).split("\n"):
-        memory.hear(line)
+    memory = remembering(trajectory.initial_context, trajectory.initial_observation)
     for span, right in zip(encoded.spans, exact, strict=True):
         step = trajectory.steps[span.step]
         if not right:

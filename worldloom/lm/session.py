@@ -7,12 +7,12 @@ import torch
 
 from worldloom.errors import ContextOverflow
 from worldloom.lm.base import MAX_NEW_TOKENS
-from worldloom.lm.draft import Drafter, Memory
-from worldloom.lm.engine import GIB, Engine, Guess, Request, Sampling
+from worldloom.lm.draft import Memory
+from worldloom.lm.engine import GIB, Engine, Request, Sampling
+from worldloom.lm.guess import Guess, Guesser, remembering
 from worldloom.lm.hf import fast_bfloat16, load_model, load_tokenizer, resolve, window
 from worldloom.lm.packed import new_cache, prepare_model
-from worldloom.lm.replies import END, Replies
-from worldloom.protocol import system_text
+from worldloom.lm.replies import Replies
 from worldloom.tokens import ChatFormat
 
 
@@ -47,32 +47,18 @@ class LocalLM:
         self.model = loaded.to(device).eval()
         prepare_model(self.model)
         self.window = window(self.model)
-        self.replies = Replies.load(Path(resolve(model)))
+        self.guesser = Guesser(self.chat, Replies.load(Path(resolve(model))))
         self.draft = draft
         self.engine = Engine(self.model, self.chat.end, cache_bytes, sessions)
 
     def session(self, initial_context: str | None, initial_observation: str) -> "Session":
         """Begin an episode."""
-        memory = Memory()
-        for line in system_text(initial_context, initial_observation).split("\n"):
-            memory.hear(line)
+        memory = remembering(initial_context, initial_observation)
         return Session(self, self.chat.start(initial_context, initial_observation), memory)
 
     def guess(self, memory: Memory, action: str) -> Guess:
-        """What may be answered to an action, in tokens; see ``worldloom.lm.draft``."""
-        drafter = Drafter(self.replies, memory, action)
-
-        def guesses(said: list[int]) -> list[list[int]]:
-            drafts = drafter.guesses(self.chat.decode(said)) if self.draft else []
-            return [ids for parts in drafts if (ids := self._joining(said, parts))]
-
-        return guesses
-
-    def _joining(self, said: list[int], parts: Sequence[str]) -> list[int]:
-        """The tokens by which a guess goes on after those of an answer's beginning; none if they do not join."""
-        ended = parts[-1] == END
-        ids = self.chat.answer(self.chat.decode(said) + "".join(parts[:-1] if ended else parts))
-        return ids[len(said) : None if ended else -1] if ids[: len(said)] == said else []
+        """What may be answered to an action; nothing if drafting is off."""
+        return self.guesser.guess(memory, action) if self.draft else lambda said: []
 
 
 class Session:
