@@ -107,6 +107,18 @@ def growth(lm: LocalLM, episodes: Sequence[Trajectory], steps: int = 50) -> dict
     return {number: sorted(seconds)[len(seconds) // 2] for number, seconds in found.items()}
 
 
+def by_sessions(model: str, episodes: Sequence[Trajectory], steps: int = 6) -> dict[int, Rates]:
+    """Steps per second with ever more sessions, the beginnings read included, and what their caches take."""
+    found = {}
+    for count in (1, 4, 16, 64, 65):
+        lm = LocalLM(model)
+        chosen = [episodes[n % len(episodes)] for n in range(count)]
+        _, rate = timed(lambda lm=lm, chosen=chosen: together(lm, chosen, steps, len(chosen)))  # type: ignore[misc]
+        found[count] = {"steps_per_second": rate, "peak_cache_gib": lm.engine.peak_bytes / 2**30}
+        print(f"{count:>3} sessions {rate:6.2f} steps/s, caches {found[count]['peak_cache_gib']:.2f} GiB", flush=True)
+    return found
+
+
 def others(
     names: str, model: str, few: Sequence[Trajectory], many: Sequence[Trajectory], asked: Any
 ) -> dict[str, Rates]:
@@ -164,6 +176,7 @@ def main() -> None:
         "ratio_batched_to_reference": rates["batched"] / rates["reference"],
         f"ratio_batched_to_real_{asked.env}": rates["batched"] / real,
         "same_text_as_reference": same, "drafts": lm.engine.counts.report(), "seconds_by_step": growth(lm, long),
+        "by_sessions": by_sessions(asked.model, usable),
     }  # fmt: skip
     del lm
     speed |= compared(rates, others(asked.peers, asked.model, few, many, asked))

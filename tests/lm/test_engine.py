@@ -109,7 +109,7 @@ def test_when_memory_is_short_caches_are_dropped_and_computed_again(tiny_lm_fold
     for turn in range(3):
         for roomy, tight in sessions:
             assert tight.step(f"do {turn}", LENGTH) == roomy.step(f"do {turn}", LENGTH)
-            assert small.engine._bytes() <= 2 * need
+            assert small.engine.cached_bytes() <= 2 * need
     assert sum(tight.cache.length == 0 for _, tight in sessions) == 2
     assert small.engine.counts.read > lm.engine.counts.read
     with ThreadPoolExecutor(4) as threads:

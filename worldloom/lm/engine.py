@@ -51,7 +51,8 @@ class Sampling:
 
 @dataclass
 class Request:
-    """An answer that somebody waits for: the history ``ids``, of which the first ``start`` began the episode."""
+    """An answer that somebody waits for: the history ``ids``, of which the first ``start`` began the episode (0 if
+    that is not to be shared with others)."""
 
     ids: list[int]
     start: int
@@ -117,7 +118,7 @@ class Engine:
 
     def __init__(self, model: Any, end: int, cache_bytes: int = 4 * GIB, sessions: int = 64):
         self.model, self.end, self.cache_bytes, self.sessions = model, end, cache_bytes, sessions
-        self.counts = Counts()
+        self.counts, self.peak_bytes = Counts(), 0
         self._caches: WeakSet[KVCache] = WeakSet()
         self._beginnings: WeakValueDictionary[tuple[int, ...], KVCache] = WeakValueDictionary()
         self._clock = itertools.count(1)
@@ -165,7 +166,8 @@ class Engine:
     def _settle(self, request: Request) -> None:
         request.passes += 1
         request.cache.used = next(self._clock)
-        self._beginnings.setdefault(request.beginning, request.cache)
+        if request.start:
+            self._beginnings.setdefault(request.beginning, request.cache)
         if request.answer[-1] == self.end:
             self.counts.add(request)
             request.future.set_result(request.answer)
@@ -174,7 +176,7 @@ class Engine:
         chosen: list[tuple[Request, Chunk]] = []
         tokens, new = 0, set()
         for request in sorted(active, key=lambda r: r.passes):
-            if request.cache.length == 0 and not self._begun(request):
+            if request.start and request.cache.length == 0 and not self._begun(request):
                 if request.beginning in new:
                     continue  # it is being computed for another session, to be shared in the next pass
                 new.add(request.beginning)
@@ -186,6 +188,7 @@ class Engine:
             request.cache.reserve(request.cache.length + chunk.size)
             chosen.append((request, chunk))
             tokens += chunk.size
+        self.peak_bytes = max(self.peak_bytes, self.cached_bytes())
         return chosen
 
     def _begun(self, request: Request) -> bool:
@@ -199,14 +202,15 @@ class Engine:
     def _has_room(self, chunk: Chunk, active: Sequence[Request]) -> bool:
         """Whether the caches stay within their budget, after dropping some that nobody waits for."""
         needed = chunk.cache.bytes_for(chunk.cache.length + chunk.size)
-        if needed and self._bytes() + needed > self.cache_bytes:
+        if needed and self.cached_bytes() + needed > self.cache_bytes:
             busy = {id(request.cache) for request in active}
             idle = sorted((c for c in self._caches if c.length and id(c) not in busy), key=lambda c: c.used)
-            while idle and self._bytes() + needed > self.cache_bytes:
+            while idle and self.cached_bytes() + needed > self.cache_bytes:
                 idle.pop(0).drop()
-        return not needed or self._bytes() + needed <= self.cache_bytes
+        return not needed or self.cached_bytes() + needed <= self.cache_bytes
 
-    def _bytes(self) -> int:
+    def cached_bytes(self) -> int:
+        """Bytes of all caches, a room that several share counted once."""
         return sum({id(c.buffer): c.buffer.tensor.nbytes for c in self._caches}.values())
 
 
