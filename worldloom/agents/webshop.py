@@ -8,7 +8,7 @@ from worldloom.agents.base import Agent, Decision, Start
 
 ASIN = re.compile(r"B[0-9A-Z]{9}")
 PRICE = re.compile(r",? and price lower than ([\d.]+) dollars")
-CHOICE = re.compile(r"(?: with |, and )([a-z][\w ]*): (.+?)(?=, and [a-z][\w ]*: |$)")
+CHOICE = re.compile(r"(?: with |, and )(?:(?! with )[\w ])+: (.+?)(?=, and [\w ]+: |$)")
 DOLLARS = re.compile(r"\$([\d.]+)")
 WORD = re.compile(r"[a-z0-9]+")
 PART = re.compile(r" \[SEP\] |\n")
@@ -29,13 +29,13 @@ class Wish(NamedTuple):
         """Read an instruction in the wording of WebShop's synthetic goals; any other gives its words."""
         price = PRICE.search(instruction)
         text = PRICE.sub("", instruction.lower())
-        options = tuple(match[2].strip() for match in CHOICE.finditer(text))
+        options = tuple(match[1].strip() for match in CHOICE.finditer(text))
         return cls(words_of(CHOICE.sub("", text)), options, float(price[1]) if price else float("inf"))
 
 
 def words_of(text: str) -> frozenset[str]:
     """The words of a text that say something, without a plural's s."""
-    return frozenset(word.removesuffix("s") for word in WORD.findall(text.lower())) - EMPTY
+    return frozenset(word.removesuffix("s") for word in WORD.findall(text.lower())) - EMPTY - {""}
 
 
 class Page:
