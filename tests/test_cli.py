@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from worldloom.cli import agent_specs, main, pairs
+from worldloom.envs import ENVIRONMENTS
 from worldloom.errors import ConfigError
 from worldloom.runs import read_json
 from worldloom.trajectory import EnvRef, Step, TaskRef, Trajectory, write
@@ -53,6 +54,7 @@ def test_every_command_has_help(command: str) -> None:
 
 ERRORS = {
     "environment": (["envs", "--check", "alfwrld"], "unknown environment 'alfwrld'; did you mean 'alfworld'?"),
+    "nothing to fetch": (["fetch", "alfworld"], "nothing is fetched for 'alfworld'; known: webshop"),
     "option": (["envs", "--check", "alfworld", "-o", "game=official"], "unexpected keyword argument 'game'"),
     "option without a value": (["envs", "--check", "alfworld", "-o", "games"], "'games' is not KEY=VALUE"),
     "games folder": (
@@ -125,7 +127,7 @@ def test_wrong_usage_is_told_with_a_suggestion(arguments: list[str], message: st
 
 
 def test_the_environments_are_listed() -> None:
-    assert worldloom("envs").stdout.split() == ["alfworld", "textworld"]
+    assert worldloom("envs").stdout.split() == list(ENVIRONMENTS)
 
 
 def test_a_check_prints_its_report() -> None:

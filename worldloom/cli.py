@@ -15,7 +15,7 @@ ABOUT = "Turn an agent's interaction logs into an LLM world model, and measure h
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=ABOUT)
 STOPPED = 130
 
-Env = Annotated[str, typer.Option("--env", help="Environment: alfworld or textworld.")]
+Env = Annotated[str, typer.Option("--env", help="Environment; `worldloom envs` lists them.")]
 Option = Annotated[list[str] | None, typer.Option("--option", "-o", help="KEY=VALUE for the environment; repeatable.")]
 AgentList = Annotated[
     list[str] | None, typer.Option("--agent", "-a", help="NAME or NAME:KEY=VALUE,KEY=VALUE; repeatable.")
@@ -185,6 +185,19 @@ def envs(
         typer.echo("\n".join(ENVIRONMENTS))
         return
     typer.echo(str(check_env(env_spec(check, option))))
+
+
+@app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="Environment whose data to download from its authors: webshop.")],
+    to: Annotated[Path | None, typer.Option(help="Folder; default worldloom's cache, where it is looked for.")] = None,
+) -> None:
+    """Download what an environment plays with."""
+    from worldloom.envs import FETCHED, imported, suggest
+
+    if name not in FETCHED:
+        raise ConfigError(f"nothing is fetched for {name!r}{suggest(name, FETCHED)}")
+    typer.echo(imported(FETCHED[name])(to))
 
 
 def main() -> None:

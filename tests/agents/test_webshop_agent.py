@@ -47,7 +47,7 @@ def test_skill_decides_how_often_it_wins(shop: WebShop) -> None:
     for skill in (1.0, 0.5, 0.0):
         outcomes = [rollout(shop, make("scripted-webshop", skill=skill), t, max_steps=40).outcome for t in tasks]
         won[skill] = outcomes.count("success")
-    assert won[1.0] >= 24
+    assert won[1.0] >= 20
     assert won[1.0] > won[0.5] > won[0.0]
 
 

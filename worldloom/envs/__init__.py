@@ -15,9 +15,12 @@ ENVIRONMENTS = {
     "textworld": "worldloom.envs.textworld:TextWorld",
     "webshop": "worldloom.envs.webshop:WebShop",
 }
+FETCHED = {"webshop": "worldloom.envs.webshop_catalogue:fetch"}
+"""Environments whose data ``worldloom fetch`` downloads from where their authors offer them."""
 
 __all__ = [
     "ENVIRONMENTS",
+    "FETCHED",
     "EnvSpec",
     "Environment",
     "Observation",
@@ -79,7 +82,7 @@ def construct(target: str, options: Mapping[str, Any]) -> Any:
 
 
 def imported(target: str) -> Any:
-    """The class that ``"module:Class"`` names.
+    """The class (or function) that ``"module:Class"`` names.
 
     Raises:
         ConfigError: there is no such module or class; the message names it.
