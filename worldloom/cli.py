@@ -188,6 +188,26 @@ def envs(
 
 
 @app.command()
+def play(
+    env: Annotated[str, typer.Argument(help="Environment; `worldloom envs` lists them.")],
+    option: Option = None,
+    task: Annotated[str | None, typer.Option(help="Task id; the first one if not given.")] = None,
+    model: Annotated[str | None, typer.Option(help="Imagine it in this world model.")] = None,
+    seed: Seed = 0,
+) -> None:
+    """Play an environment yourself, real or imagined."""
+    from worldloom.play import play as run_play
+
+    def ask() -> str | None:
+        try:
+            return input("> ")
+        except EOFError:
+            return None
+
+    run_play(env_spec(env, option), ask, typer.echo, task_id=task, model=model, seed=seed)
+
+
+@app.command()
 def fetch(
     name: Annotated[str, typer.Argument(help="Environment whose data to download from its authors: webshop.")],
     to: Annotated[Path | None, typer.Option(help="Folder; default worldloom's cache, where it is looked for.")] = None,
