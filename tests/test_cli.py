@@ -18,10 +18,11 @@ ROOT = Path(__file__).parents[1]
 MAIN = [sys.executable, "-c", "from worldloom.cli import main; main()"]
 
 
-def worldloom(*arguments: str | Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def worldloom(*arguments: str | Path, timeout: float = 120, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*MAIN, *map(str, arguments)],
-        cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False, env={**os.environ, "COLUMNS": "300"},
+        cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False,
+        env={**os.environ, "COLUMNS": "300", **env},
     )  # fmt: skip
 
 
@@ -53,10 +54,10 @@ def test_every_command_has_help(command: str) -> None:
 
 
 ERRORS = {
-    "environment": (["envs", "--check", "alfwrld"], "unknown environment 'alfwrld'; did you mean 'alfworld'?"),
+    "environment": (["envs", "check", "alfwrld"], "unknown environment 'alfwrld'; did you mean 'alfworld'?"),
     "nothing to fetch": (["fetch", "alfworld"], "nothing is fetched for 'alfworld'; known: webshop"),
-    "option": (["envs", "--check", "alfworld", "-o", "game=official"], "unexpected keyword argument 'game'"),
-    "option without a value": (["envs", "--check", "alfworld", "-o", "games"], "'games' is not KEY=VALUE"),
+    "option": (["envs", "check", "alfworld", "-o", "game=official"], "unexpected keyword argument 'game'"),
+    "option without a value": (["envs", "check", "alfworld", "-o", "games"], "'games' is not KEY=VALUE"),
     "games folder": (
         ["collect", "--out", "{tmp}/r", "-o", "games=official", "-o", "data={tmp}/none"],
         "official ALFWorld games are not at {tmp}/none: run `alfworld-download` and set ALFWORLD_DATA",
@@ -98,7 +99,7 @@ def test_an_error_is_one_line_without_a_traceback(
 
 
 def test_an_error_of_the_real_command_is_one_line_without_a_traceback() -> None:
-    done = worldloom("envs", "--check", "alfwrld")
+    done = worldloom("envs", "check", "alfwrld")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "error: unknown environment 'alfwrld'; did you mean 'alfworld'?\n"
 
@@ -127,11 +128,15 @@ def test_wrong_usage_is_told_with_a_suggestion(arguments: list[str], message: st
 
 
 def test_the_environments_are_listed() -> None:
-    assert worldloom("envs").stdout.split() == list(ENVIRONMENTS)
+    lines = worldloom("envs").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == list(ENVIRONMENTS)
+    states = {line.split()[0]: line.split()[1] for line in lines}
+    assert set(states.values()) <= {"ready:", "missing:"}
+    assert "worldloom fetch webshop" in worldloom("envs", WEBSHOP_DATA="/nowhere").stdout
 
 
 def test_a_check_prints_its_report() -> None:
-    done = worldloom("envs", "--check", "tests.envs.corridor:Corridor", "-o", "longest=4")
+    done = worldloom("envs", "check", "tests.envs.corridor:Corridor", "-o", "longest=4")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("corridor 1: ok\n")
 
@@ -142,11 +147,11 @@ def test_a_stop_from_the_keyboard_says_how_to_go_on(tmp_path: Path) -> None:
         "import signal, time, worldloom.envs.check as check\n"
         # a process started in the background, as CI's may be, ignores the keyboard unless told otherwise
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "def wait(spec): print('begun', flush=True); time.sleep(60)\n"
+        "def wait(spec, **settings): print('begun', flush=True); time.sleep(60)\n"
         "check.check_env = wait\n" + MAIN[2],
     ]
     process = subprocess.Popen(
-        [*code, "envs", "--check", "alfworld"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*code, "envs", "check", "alfworld"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None and process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGINT)

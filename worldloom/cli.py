@@ -13,6 +13,8 @@ from worldloom.errors import ConfigError, WorldloomError
 
 ABOUT = "Turn an agent's interaction logs into an LLM world model, and measure how far it can be trusted."
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=ABOUT)
+envs_app = typer.Typer(help="List the environments, or check some.")
+app.add_typer(envs_app, name="envs")
 STOPPED = 130
 
 Env = Annotated[str, typer.Option("--env", help="Environment; `worldloom envs` lists them.")]
@@ -172,19 +174,44 @@ def evaluate(
     typer.echo(f"report: {out / 'report.html'}")
 
 
-@app.command()
-def envs(
-    check: Annotated[str | None, typer.Option(help="Prove the contract for this environment.")] = None,
+@envs_app.callback(invoke_without_command=True)
+def envs(context: typer.Context) -> None:
+    """List the environments and what each still needs, or check some (`envs check`)."""
+    from worldloom.envs import ENVIRONMENTS, EnvSpec
+
+    if context.invoked_subcommand is None:
+        for name in ENVIRONMENTS:
+            typer.echo(f"{name:<22} {_state(EnvSpec(name))}")
+
+
+def _state(spec: Any) -> str:
+    """Whether an environment can be built here, or what to do first."""
+    try:
+        with spec.build() as env:
+            return f"ready: {env.version}, splits {', '.join(env.splits)}"
+    except WorldloomError as error:
+        return f"missing: {error}"
+
+
+@envs_app.command("check")
+def envs_check(
+    names: Annotated[list[str] | None, typer.Argument(help="Environments.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All that are installed.")] = False,
     option: Option = None,
 ) -> None:
-    """List the environments, or check one."""
-    from worldloom.envs import ENVIRONMENTS
+    """Prove the contract for environments, and show what a reset and a step take."""
+    from worldloom.envs import ENVIRONMENTS, EnvSpec
     from worldloom.envs.check import check_env
 
-    if check is None:
-        typer.echo("\n".join(ENVIRONMENTS))
-        return
-    typer.echo(str(check_env(env_spec(check, option))))
+    chosen = list(names or [])
+    if everything:
+        chosen = [name for name in ENVIRONMENTS if _state(EnvSpec(name)).startswith("ready")]
+    if not chosen:
+        raise ConfigError("name an environment, or give --all")
+    reports = [check_env(env_spec(name, option), raise_on_problem=len(chosen) == 1) for name in chosen]
+    typer.echo("\n".join(map(str, reports)))
+    if not all(report.ok for report in reports):
+        raise typer.Exit(1)
 
 
 @app.command()
