@@ -12,10 +12,21 @@ import time
 from pathlib import Path
 from typing import Any
 
+from worldloom.envs.alfworld import ALFWorld
 from worldloom.runs import begin, provenance, write_json
 
 OUT = Path("results/speed-alfworld-engine/metrics.json")
 STEPS = 15
+
+
+class PlainALFWorld(ALFWorld):
+    """ALFWorld on its engine as the package has it, with nothing kept."""
+
+    def __init__(self, **options: Any):
+        from worldloom.envs import alfworld_engine
+
+        alfworld_engine.keep_results = lambda: None
+        super().__init__(**options)
 
 
 def lean(task_id: str) -> dict[str, Any]:
