@@ -142,7 +142,9 @@ def train(
 
 @app.command()
 def evaluate(
-    model: Annotated[str, typer.Argument(help="A train run's or model's folder, a hub id, or NAME@http://HOST/v1.")],
+    model: Annotated[
+        str, typer.Argument(help="A train run's or model's folder, a hub id, NAME@http://HOST/v1, or retrieval:PATH.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder of the evaluation; started again it goes on.")],
     data: Annotated[Path | None, typer.Option(help="Real episodes for one-step fidelity.")] = None,
     episodes: Annotated[int | None, typer.Option(help="How many of them; all if not given.")] = None,

@@ -9,7 +9,7 @@ import pytest
 from tests.lm.serving import Served, serve
 from worldloom.envs.base import Observation
 from worldloom.errors import ModelError
-from worldloom.evaluate.one_step import generate_episode
+from worldloom.evaluate.one_step import answer_episode
 from worldloom.lm.base import open_lm
 from worldloom.lm.engine import Sampling
 from worldloom.lm.server import ServerLM
@@ -54,7 +54,7 @@ def test_forks_and_rewinding(asked: Asked) -> None:
 def test_one_step_is_generated_after_the_real_history(asked: Asked) -> None:
     steps = [{"action": "look", "observation": "2 messages"}, {"action": "go", "observation": "A hall."}]
     episode = {"env": {"name": "e"}, "task": {"id": "t"}, "initial_observation": "A room.", "steps": steps}
-    record = generate_episode(asked, Trajectory.model_validate(episode), "k")
+    record = answer_episode(asked, Trajectory.model_validate(episode), "k")
     assert [step["correct"] for step in record["steps"]] == [True, False]
     assert asked.last == ["A room.", "look", "2 messages", "go"]
     assert record["steps"][1]["predicted"] == "4 messages"

@@ -3,22 +3,29 @@
 Correct means ``prediction.strip() == target.strip()``, suffix included (Word2World, arXiv 2512.18832, section 3).
 """
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from worldloom.collect import label
-from worldloom.errors import ContextOverflow
+from worldloom.evaluate.lenient import masked, unordered
 from worldloom.evaluate.stats import interval, rate, ratio, word_f1
+from worldloom.lm.base import AnsweringLM
+from worldloom.lm.replies import Replies
+from worldloom.lm.retrieval import RetrievalLM
 from worldloom.lm.score import score
-from worldloom.lm.server import ServerLM
 from worldloom.lm.session import LocalLM
-from worldloom.protocol import heard, render, said
+from worldloom.protocol import heard, said
 from worldloom.tokens import Encoded
 from worldloom.trajectory import Step, Trajectory
 
 Record = dict[str, Any]
 NOTHING = "Nothing happens."
 ENDS = ("success", "failure")
+CONTEXTS = (1000, 2000, 4000)  # tokens of history
+LEAST_IN_STRATUM = 10  # steps, for a verb to be told apart
+WORD = re.compile(r"\w+")
 
 
 def score_episodes(lm: LocalLM, episodes: Sequence[tuple[Trajectory, str, Encoded]]) -> list[Record]:
@@ -30,36 +37,35 @@ def score_episodes(lm: LocalLM, episodes: Sequence[tuple[Trajectory, str, Encode
     """
     scored = score(lm, [(trajectory, encoded) for trajectory, _, encoded in episodes])
     return [
-        {
-            "kind": "one_step", "key": key, "task_id": trajectory.task.id, "agent": label(trajectory),
-            "steps": [_judged(trajectory, *step) for step in steps], "left_out": encoded.left_out,
-        }
+        _record(trajectory, key, [
+            _judged(trajectory, number, answer) | {"logprob": logprob, "context_tokens": span.start}
+            for (number, answer, logprob), span in zip(steps, encoded.spans, strict=True)
+        ])
         for (trajectory, key, encoded), steps in zip(episodes, scored, strict=True)
     ]  # fmt: skip
 
 
-def generate_episode(lm: ServerLM, trajectory: Trajectory, key: str) -> Record:
-    """The record of one episode by a model that can only be asked: each step is generated after the real history.
+def answer_episode(lm: AnsweringLM, trajectory: Trajectory, key: str) -> Record:
+    """The record of one episode by a model that can only be asked, step by step after the real history.
 
-    A step that does not fit the model's window ends the scoring; those left are counted in ``left_out``.
+    Steps that it gives no answer to, as they outgrow its window, are counted in ``left_out``.
     """
-    messages, steps = render(trajectory), []
-    for number in range(len(trajectory.steps)):
-        try:
-            steps.append(_judged(trajectory, number, lm.reply(messages[: 2 * number + 2])))
-        except ContextOverflow:
-            break
+    answers = lm.answers(trajectory)
+    return _record(trajectory, key, [_judged(trajectory, number, answer) for number, answer in enumerate(answers)])
+
+
+def _record(trajectory: Trajectory, key: str, steps: Sequence[Record]) -> Record:
     return {
         "kind": "one_step", "key": key, "task_id": trajectory.task.id, "agent": label(trajectory),
         "steps": steps, "left_out": len(trajectory.steps) - len(steps),
     }  # fmt: skip
 
 
-def _judged(trajectory: Trajectory, number: int, answer: str | None, logprob: float | None = None) -> Record:
+def _judged(trajectory: Trajectory, number: int, answer: str | None) -> Record:
     step = trajectory.steps[number]
     text = said(step.observation, step.terminal) if answer is None else answer
-    found = judge(step, text, number + 1, _stratum(trajectory, number))
-    return found if logprob is None else found | {"logprob": logprob}
+    before = {earlier.action for earlier in trajectory.steps[:number]}
+    return judge(step, text, number + 1, _stratum(trajectory, number)) | {"again": step.action in before}
 
 
 def judge(step: Step, text: str, index: int, stratum: str | None = None) -> Record:
@@ -92,11 +98,13 @@ def _stratum(trajectory: Trajectory, number: int) -> str | None:
     return "no_change" if step.admissible_actions == before else "state_changing"
 
 
-def one_step_metrics(records: Sequence[Record], real: Iterable[Trajectory] = ()) -> Record:
+def one_step_metrics(
+    records: Sequence[Record], real: Iterable[Trajectory] = (), logged: Replies | None = None
+) -> Record:
     """The ``one_step`` part of ``metrics.json``, from the records alone; baselines need their real episodes too,
-    in the same order.
+    in the same order, and two of them logged replies.
 
-    Rates are over steps, their intervals over episodes.
+    Rates are over steps, their intervals over episodes; ``em_macro`` is the mean over episodes.
     """
     steps = [record["steps"] for record in records]
     metrics: Record = {
@@ -104,7 +112,10 @@ def one_step_metrics(records: Sequence[Record], real: Iterable[Trajectory] = ())
         "n_steps": sum(map(len, steps)),
         "left_out": sum(record["left_out"] for record in records),
         "em": _mean(steps, lambda s: s["correct"]),
+        "em_macro": _macro(steps),
         "em_observation": _mean(steps, lambda s: s["correct_observation"]),
+        "em_without_counters": _mean(steps, lambda s: _alike(s, masked)),
+        "em_without_order": _mean(steps, lambda s: _alike(s, unordered)),
         "word_f1": _mean(steps, lambda s: s["word_f1"]),
         "terminal": _terminal(steps),
         "strata": _strata(steps),
@@ -113,8 +124,19 @@ def one_step_metrics(records: Sequence[Record], real: Iterable[Trajectory] = ())
                      for a in sorted({r["agent"] for r in records})},
     }  # fmt: skip
     if episodes := list(real):
-        metrics["baselines"] = baselines(episodes, [[s["index"] - 1 for s in episode] for episode in steps])
+        metrics["baselines"] = baselines(episodes, [[s["index"] - 1 for s in episode] for episode in steps], logged)
     return metrics
+
+
+def _macro(steps: Sequence[Sequence[Record]]) -> Record | None:
+    shares = [sum(s["correct"] for s in episode) / len(episode) for episode in steps if episode]
+    return rate(shares, [1] * len(shares))
+
+
+def _alike(step: Record, seen: Callable[[str], Any]) -> bool:
+    """Whether a step is right once both texts are looked at in a kinder way."""
+    same = seen(step["predicted"].strip()) == seen(step["gold"].strip())
+    return bool(same and step["predicted_terminal"] == step["gold_terminal"])
 
 
 def _mean(steps: Sequence[Sequence[Record]], value: Callable[[Record], float]) -> Record | None:
@@ -136,12 +158,26 @@ def _terminal(steps: Sequence[Sequence[Record]]) -> Record:
 
 
 def _strata(steps: Sequence[Sequence[Record]]) -> Record:
-    names = sorted({s["stratum"] for episode in steps for s in episode} - {None})
+    """Exact match by kinds of steps; a step is of several."""
+    names = Counter(name for episode in steps for s in episode for name in _kinds(s))
     found = {}
-    for name in names:
-        chosen = [[s for s in episode if s["stratum"] == name] for episode in steps]
-        found[name] = {"n": sum(map(len, chosen)), "em": _mean(chosen, lambda s: s["correct"])}
+    for name in sorted(names):
+        if names[name] >= LEAST_IN_STRATUM or not name.startswith("verb "):
+            chosen = [[s for s in episode if name in _kinds(s)] for episode in steps]
+            found[name] = {"n": names[name], "em": _mean(chosen, lambda s: s["correct"])}
     return found
+
+
+def _kinds(step: Record) -> list[str]:
+    """What kind of a step it was: to the environment, whether done before, its verb, how long the history was."""
+    kinds = [step["stratum"]] if step.get("stratum") else []
+    if "again" in step:
+        kinds.append("done_before" if step["again"] else "first_time")
+    if "context_tokens" in step:
+        below = next((limit for limit in CONTEXTS if step["context_tokens"] < limit), None)
+        kinds.append(f"context_below_{below}" if below else f"context_from_{CONTEXTS[-1]}")
+    verb = WORD.match(step["action"])
+    return [*kinds, f"verb {verb[0].lower()}"] if verb else kinds
 
 
 def _by_index(steps: Sequence[Sequence[Record]]) -> list[Record]:
@@ -154,18 +190,26 @@ def _by_index(steps: Sequence[Sequence[Record]]) -> list[Record]:
     return found
 
 
-def baselines(episodes: Sequence[Trajectory], chosen: Sequence[Iterable[int]] | None = None) -> Record:
-    """Exact match of saying the same again, and of saying that nothing happens.
+def baselines(
+    episodes: Sequence[Trajectory], chosen: Sequence[Iterable[int]] | None = None, logged: Replies | None = None
+) -> Record:
+    """Exact match of saying the same again, of saying that nothing happens, and of two that know logged replies:
+    the majority reply to that form of action, and the nearest logged transition with this episode's things put in.
 
     Args:
         episodes: the real episodes.
         chosen: the indices of the steps of each that count; all of them if not given.
+        logged: what was replied in the training episodes.
     """
     steps = chosen if chosen is not None else [range(len(t.steps)) for t in episodes]
-    return {
-        "repeat_last": {"em": _baseline(episodes, steps, _last)},
-        "nothing_happens": {"em": _baseline(episodes, steps, lambda t, n: NOTHING)},
+    found = {
+        "repeat_last": {"em": _baseline(episodes, steps, lambda t: [_last(t, n) for n in range(len(t.steps))])},
+        "nothing_happens": {"em": _baseline(episodes, steps, lambda t: [NOTHING] * len(t.steps))},
     }
+    if logged is not None and logged.forms:
+        for name, remember in (("majority_reply", False), ("retrieval", True)):
+            found[name] = {"em": _baseline(episodes, steps, RetrievalLM(logged, remember).answers)}
+    return found
 
 
 def _last(trajectory: Trajectory, number: int) -> str:
@@ -173,9 +217,10 @@ def _last(trajectory: Trajectory, number: int) -> str:
 
 
 def _baseline(
-    episodes: Sequence[Trajectory], chosen: Sequence[Iterable[int]], say: Callable[[Trajectory, int], str]
+    episodes: Sequence[Trajectory], chosen: Sequence[Iterable[int]], say: Callable[[Trajectory], Iterable[str]]
 ) -> Record | None:
-    judged = [
-        [judge(t.steps[n], say(t, n), n + 1) for n in numbers] for t, numbers in zip(episodes, chosen, strict=True)
-    ]
+    judged = []
+    for trajectory, numbers in zip(episodes, chosen, strict=True):
+        told = list(say(trajectory))
+        judged.append([judge(trajectory.steps[n], told[n], n + 1) for n in numbers])
     return _mean(judged, lambda s: s["correct"])

@@ -27,7 +27,12 @@ PALETTE = {
 }
 INK, MUTED, GRID, REAL, WM, W2R, BASE = (light for light, _ in PALETTE.values())
 WORLDS = (("real", "Real", REAL), ("wm", "WM", WM), ("w2r", "W2R", W2R))
-BASELINES = {"repeat_last": "repeat last", "nothing_happens": "nothing happens", "retrieval": "nearest transition"}
+BASELINES = {
+    "repeat_last": "repeat last",
+    "nothing_happens": "nothing happens",
+    "majority_reply": "majority reply",
+    "retrieval": "nearest transition",
+}
 _LOG_AXIS_FROM = 20  # a loss that falls by this factor is read off a logarithmic axis
 
 

@@ -16,7 +16,14 @@ from worldloom.evaluate.viewer import select
 
 ABSENT = "-"
 
-_EXACT = {"em": "exact match", "em_observation": "exact match of the observation alone", "word_f1": "word F1"}
+_EXACT = {
+    "em": "exact match",
+    "em_macro": "exact match, mean over episodes",
+    "em_observation": "exact match of the observation alone",
+    "em_without_counters": "exact match, counters set aside",
+    "em_without_order": "exact match, order of lists set aside",
+    "word_f1": "word F1",
+}
 _TERMINAL = {
     "precision": "terminal precision",
     "recall": "terminal recall",
@@ -105,7 +112,7 @@ def _headlines(metrics: Mapping[str, Any]) -> Iterator[Headline]:
         yield _headline("exact match", rate, _size(one_step))
     if baselines := list(_baselines(one_step)):
         name, rate = max(baselines, key=lambda baseline: baseline[1].value)
-        yield _headline("best trivial baseline", rate, name)
+        yield _headline("best baseline", rate, name)
     for name, rate in _rates(one_step.get("terminal"), _TERMINAL):
         if name != "terminal F1":
             yield _headline(name, rate)
@@ -164,7 +171,7 @@ def _one_step(one_step: Mapping[str, Any]) -> Section:
     tables = [Table("world model", _RATE_HEAD, rows)]
     if baselines := list(_baselines(one_step)):
         rows = [_rate_row(name, rate, steps) for name, rate in baselines]
-        tables.append(Table("trivial baselines, exact match", _RATE_HEAD, rows))
+        tables.append(Table("baselines without a language model, exact match", _RATE_HEAD, rows))
     if strata := one_step.get("strata"):
         rated = [(name.replace("_", " "), Rate.of(of.get("em")), of.get("n")) for name, of in strata.items()]
         rows = [_rate_row(name, rate, n) for name, rate, n in rated if rate]

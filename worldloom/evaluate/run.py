@@ -13,7 +13,7 @@ from worldloom.collect import choose_tasks, key, label
 from worldloom.envs import EnvSpec
 from worldloom.errors import ConfigError, ContextOverflow
 from worldloom.evaluate.consistency import AT_ONCE, consistency_metrics, run_consistency
-from worldloom.evaluate.one_step import generate_episode, one_step_metrics, score_episodes
+from worldloom.evaluate.one_step import answer_episode, one_step_metrics, score_episodes
 from worldloom.evaluate.report import write_report
 from worldloom.progress import progress
 from worldloom.rollout import MAX_STEPS
@@ -44,7 +44,8 @@ def evaluate(
     Started again with the same settings it goes on where it was stopped.
 
     Args:
-        model: a run of ``worldloom train``, a model folder, a hub id, or ``NAME@http://HOST:PORT/v1`` for a server.
+        model: a run of ``worldloom train``, a model folder, a hub id, ``NAME@http://HOST:PORT/v1`` for a server, or
+            ``retrieval:PATH`` for logged replies without a language model.
         data: real episodes (a trajectories file); ``episodes`` of them drawn by ``seed``, all if None.
         env, split, tasks, agents: for consistency; tasks are drawn by ``seed``.
 
@@ -69,7 +70,8 @@ def evaluate(
     records = score_all(out / RECORDS, lm, real)
     metrics: Record = {"name": name or out.name, **_about(model, env, split, real)}
     if records:
-        metrics["one_step"] = one_step_metrics(records, real)
+        logged = getattr(getattr(lm, "guesser", lm), "replies", None)
+        metrics["one_step"] = one_step_metrics(records, real, logged)
     if agents and env and split:
         chosen = choose_tasks(env, split, tasks, seed)
         consistency = run_consistency(out, env, lm, agents, split, chosen, seed, max_steps, workers)
@@ -143,7 +145,7 @@ def _scored(lm: Any, missing: Mapping[str, Trajectory]) -> Iterator[list[Record]
 
 def _generated(lm: Any, missing: Mapping[str, Trajectory]) -> Iterator[list[Record]]:
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        asked = [threads.submit(generate_episode, lm, trajectory, name) for name, trajectory in missing.items()]
+        asked = [threads.submit(answer_episode, lm, trajectory, name) for name, trajectory in missing.items()]
         yield from ([future.result()] for future in as_completed(asked))
 
 

@@ -1,6 +1,9 @@
 """The small interface that whatever imagines a world has: a language model here, or one behind a server."""
 
+from collections.abc import Iterable
 from typing import Any, Protocol
+
+from worldloom.trajectory import Trajectory
 
 MAX_NEW_TOKENS = 512  # Word2World's limit
 
@@ -40,8 +43,17 @@ class WorldLM(Protocol):
         ...
 
 
+class AnsweringLM(WorldLM, Protocol):
+    """One that can only be asked, and not be scored in one pass."""
+
+    def answers(self, trajectory: Trajectory) -> Iterable[str]:
+        """What it answers at each step after the real history; it may end early, where its window does."""
+        ...
+
+
 def open_lm(model: str) -> WorldLM:
-    """``NAME@http://HOST:PORT/v1`` is a model behind an OpenAI-compatible server; all else is loaded here.
+    """``NAME@http://HOST:PORT/v1`` is a model behind an OpenAI-compatible server, ``retrieval:PATH`` a world made of
+    logged replies only; all else is loaded here.
 
     Raises:
         ModelError: it cannot be loaded.
@@ -51,6 +63,10 @@ def open_lm(model: str) -> WorldLM:
         from worldloom.lm.server import ServerLM
 
         return ServerLM(base_url=address, model=name)
+    if model.startswith("retrieval:"):
+        from worldloom.lm.retrieval import RetrievalLM
+
+        return RetrievalLM.open(model.removeprefix("retrieval:"))
     from worldloom.lm.session import LocalLM
 
     return LocalLM(model)

@@ -1,13 +1,18 @@
 """A world model behind an OpenAI-compatible server: vLLM, SGLang, llama.cpp, ``transformers serve``, a vendor's."""
 
+import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from worldloom.errors import ContextOverflow
 from worldloom.lm.base import MAX_NEW_TOKENS
 from worldloom.lm.openai import ChatServer, Message
-from worldloom.protocol import system_text
+from worldloom.protocol import render, system_text
+from worldloom.trajectory import Trajectory
+
+logger = logging.getLogger(__name__)
 
 
 class ServerLM:
@@ -26,6 +31,16 @@ class ServerLM:
     def session(self, initial_context: str | None, initial_observation: str) -> "ServerSession":
         """Begin an episode."""
         return ServerSession(self, [Message(role="system", content=system_text(initial_context, initial_observation))])
+
+    def answers(self, trajectory: Trajectory) -> Iterator[str]:
+        """What it answers at each step after the real history, up to where that outgrows the model's window."""
+        messages = render(trajectory)
+        for number in range(len(trajectory.steps)):
+            try:
+                yield self.reply(messages[: 2 * number + 2])
+            except ContextOverflow as error:
+                logger.warning("%s: %s", trajectory.task.id, error)
+                return
 
     def reply(self, messages: Sequence[Message], max_new_tokens: int = MAX_NEW_TOKENS, sampling: Any = None) -> str:
         """What the model says next.
