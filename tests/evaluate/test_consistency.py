@@ -96,3 +96,26 @@ def test_a_record_names_task_agent_and_seed() -> None:
     assert (told["kind"], told["task_id"], told["agent"], told["seed"]) == ("consistency", "t1", "a", 4)
     assert told["real"]["steps"][-1]["terminal"] == "success"
     assert told["wm"]["error"] == {"kind": "E", "message": "m"}
+
+
+def test_agreement_with_reality_by_hand() -> None:
+    strong = consistency_metrics(STRONG)["overall"]["agreement"]
+    # Reality is won at t1, t2, t4; the model at t1, t3, t5; the replay at t1, t3.
+    assert strong["wm"] == {
+        "both": 1, "real_only": 2, "other_only": 2, "neither": 0, "mcnemar_p": 1.0,
+        "kappa": pytest.approx((1 / 5 - 13 / 25) / (12 / 25)),
+    }  # fmt: skip
+    assert strong["w2r"] == {
+        "both": 1, "real_only": 2, "other_only": 1, "neither": 1, "mcnemar_p": 1.0,
+        "kappa": pytest.approx((2 / 5 - 12 / 25) / (13 / 25)),
+    }  # fmt: skip
+    alike = [triple(f"t{n}", "success", "success", "success") for n in range(3)]
+    assert consistency_metrics(alike)["overall"]["agreement"]["wm"] == {
+        "both": 3, "real_only": 0, "other_only": 0, "neither": 0,
+    }  # fmt: skip
+
+
+def test_ranks_of_agents_by_hand() -> None:
+    found = consistency_metrics(STRONG + WEAK)["rank_agreement"]
+    assert found == {"n_agents": 2, "kendall_wm": pytest.approx(1.0)}  # 3 and 1 wins; the replays have 2 and 2
+    assert consistency_metrics(STRONG)["rank_agreement"] == {"n_agents": 1}

@@ -111,6 +111,10 @@ def test_what_is_forgotten_is_not_repeated() -> None:
     assert guesses(Replies(), twin, "look", "The door is") == [f" green now.{END}"]
 
 
+def test_a_reply_that_cannot_be_said_is_passed_over() -> None:
+    assert logged(("win", "You win. [SUCCESS]")).forms == {}
+
+
 def test_replies_are_kept_in_the_models_folder_without_the_rare_ones(tmp_path: Path) -> None:
     replies = logged(("look", "A room."))
     replies.learn([]).save(tmp_path)

@@ -4,13 +4,14 @@
 the number of words. Nothing here knows an environment; it only guesses, and the world model verifies.
 """
 
+import contextlib
 import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from worldloom.errors import ModelError
+from worldloom.errors import ModelError, ProtocolError
 from worldloom.protocol import said
 from worldloom.trajectory import Trajectory
 
@@ -65,17 +66,20 @@ class Replies:
         self.forms: dict[str, Node] = forms or {}
 
     def learn(self, trajectories: Iterable[Trajectory]) -> "Replies":
-        """Take in all replies of some trajectories."""
+        """Take in all replies of some trajectories; those that the text protocol cannot say are passed over."""
         for trajectory in trajectories:
             for step in trajectory.steps:
-                action, last = Action(step.action), -1
-                node = self.forms.setdefault(action.form, {})
-                for part in [*pieces(said(step.observation, step.terminal)), END]:
-                    name, last = action.open(part, last)
-                    entry = node.setdefault(name, [0, {}])
-                    entry[0] += 1
-                    node = entry[1]
+                with contextlib.suppress(ProtocolError):
+                    self._add(Action(step.action), said(step.observation, step.terminal))
         return self
+
+    def _add(self, action: Action, reply: str) -> None:
+        node, last = self.forms.setdefault(action.form, {}), -1
+        for part in [*pieces(reply), END]:
+            name, last = action.open(part, last)
+            entry = node.setdefault(name, [0, {}])
+            entry[0] += 1
+            node = entry[1]
 
     def walk(self, action: Action) -> "Walk":
         """Begin at the beginning of a reply."""

@@ -13,7 +13,6 @@ from worldloom.lm.base import MAX_NEW_TOKENS
 from worldloom.lm.draft import Drafter, Memory
 from worldloom.lm.guess import remembering
 from worldloom.lm.replies import END, Replies
-from worldloom.protocol import said
 from worldloom.trajectory import Trajectory, read
 
 
@@ -54,7 +53,7 @@ class RetrievalLM:
         memory = remembering(trajectory.initial_context, trajectory.initial_observation)
         for step in trajectory.steps:
             yield self.answer(memory, step.action)
-            memory.hear(said(step.observation, step.terminal))
+            memory.hear(step.observation)
 
     def answer(self, memory: Memory, action: str) -> str:
         """The likeliest reply; nothing if no such action was ever logged."""
