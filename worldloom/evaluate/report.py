@@ -156,6 +156,8 @@ def _sections(metrics: Mapping[str, Any], loss_curve: Sequence[tuple[int, float]
             yield _by_step(by_step)
     if consistency := metrics.get("consistency"):
         yield _consistency(consistency)
+        if divergence := consistency.get("divergence"):
+            yield _divergence(divergence)
     if loss_curve or metrics.get("train"):
         yield _training(metrics.get("train") or {}, loss_curve)
     if rest := {key: value for key, value in metrics.items() if key not in _OWN_SECTION}:
@@ -200,7 +202,34 @@ def _consistency(consistency: Mapping[str, Any]) -> Section:
         "there replayed in the real environment (W2R). CR = W2R / Real; paired CR = share of the Real successes "
         "that W2R repeats."
     )
-    return Section("Real, imagined, replayed", note, Markup(agents_plot(agents) if agents else ""), (table,))
+    tables = (table, _agreement(agents)) if any(agent.get("agreement") for agent in agents.values()) else (table,)
+    return Section("Real, imagined, replayed", note, Markup(agents_plot(agents) if agents else ""), tables)
+
+
+def _agreement(agents: Mapping[str, Mapping[str, Any]]) -> Table:
+    """The 2x2 table of each agent's replayed and real successes, and what follows from it."""
+    head = ["agent", "both", "Real only", "W2R only", "neither", "Cohen's kappa", "McNemar's p"]
+    keys = ("both", "real_only", "other_only", "neither", "kappa", "mcnemar_p")
+    found = {name: (agent.get("agreement") or {}).get("w2r") or {} for name, agent in agents.items()}
+    return Table(
+        "successes task by task, Real and W2R",
+        head,
+        [[n, *(_number(f.get(k)) for k in keys)] for n, f in found.items()],
+    )
+
+
+def _divergence(found: Mapping[str, Any]) -> Section:
+    parted = sum(found["causes"].values())
+    causes = [[cause.replace("_", " "), _number(n), f"{100 * n / parted:.1f}"] for cause, n in found["causes"].items()]
+    survival = [[str(row["step"]), f"{100 * row['agree']:.1f}", _number(row["n"])] for row in found["survival"]]
+    never = Rate.of(found.get("never"))
+    note = "Each imagined episode's actions in the real environment: the first step that says something else, and why."
+    told = f" {_value(never)} % never part {_interval(never)}." if never else ""
+    tables = (
+        Table("causes of the first difference", ["cause", "episodes", "%"], causes),
+        Table("still agreeing after a step", ["step", "agreeing, %", "episodes"], survival, folded=True),
+    )
+    return Section("Where replays leave what was imagined", note + told, tables=tables)
 
 
 def _agent_row(name: str, found: Mapping[str, Any]) -> list[str]:
