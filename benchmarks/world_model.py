@@ -115,10 +115,10 @@ def growth(lm: LocalLM, episodes: Sequence[Trajectory], steps: int = 50) -> dict
     return {number: sorted(seconds)[len(seconds) // 2] for number, seconds in found.items()}
 
 
-def by_sessions(model: str, episodes: Sequence[Trajectory], steps: int = 6) -> dict[int, Rates]:
+def by_sessions(model: str, episodes: Sequence[Trajectory], counts: Sequence[int], steps: int = 6) -> dict[int, Rates]:
     """Steps per second with ever more sessions, the beginnings read included, and what their caches take."""
     found = {}
-    for count in (1, 4, 16, 64, 65):
+    for count in counts:
         lm = LocalLM(model)
         chosen = [episodes[n % len(episodes)] for n in range(count)]
         _, rate = timed(lambda lm=lm, chosen=chosen: together(lm, chosen, steps, len(chosen)))  # type: ignore[misc]
@@ -162,6 +162,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--sessions", type=int, default=16)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--alone", type=int, default=3, help="episodes for the ways that take one at a time")
+    parser.add_argument("--scale", default="1,4,16,64,65", help="how many sessions at once, each in a run of its own")
     parser.add_argument("--peers", default="", help="vllm,llama.cpp")
     return parser.parse_args()
 
@@ -184,7 +185,7 @@ def main() -> None:
         "ratio_batched_to_reference": rates["batched"] / rates["reference"],
         **{f"ratio_batched_to_real_{name}": rates["batched"] / rate for name, rate in real.items()},
         "same_text_as_reference": same, "drafts": lm.engine.counts.report(), "seconds_by_step": growth(lm, long),
-        "by_sessions": by_sessions(asked.model, usable),
+        "by_sessions": by_sessions(asked.model, usable, [int(n) for n in asked.scale.split(",")]),
     }  # fmt: skip
     del lm
     speed |= compared(rates, others(asked.peers, asked.model, few, many, asked))
