@@ -49,6 +49,15 @@ def alfworld_data(data_dir: Path) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def toolbench_data(data_dir: Path) -> Path:
+    """The folder of recorded ToolBench runs."""
+    folder = data_dir / "toolbench"
+    if not any(folder.glob("toolbench_runs*.jsonl*")):
+        pytest.skip(f"no recorded ToolBench runs at {folder}")
+    return folder
+
+
 def _unpack(archive: Path, folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix="unpack-"))

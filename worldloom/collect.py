@@ -137,11 +137,13 @@ def summarize(trajectories: Sequence[Trajectory]) -> dict[str, Any]:
 
     ``invalid`` is the share of actions that the environment had not listed as admissible, ``no_change`` the share
     of the others after which the admissible actions stayed the same; both over the steps where that is known.
+    ``not_recorded`` (only where there are any) counts the steps that a recorded world could not answer.
     """
     outcomes = Counter(t.outcome or "unknown" for t in trajectories)
     kinds = Counter(step.action.split(" ")[0] for t in trajectories for step in t.steps)
     checked = [c for t in trajectories for c in _checks(t)]
     invalid = sum(c == "invalid" for c in checked)
+    not_recorded = sum(step.not_recorded is True for t in trajectories for step in t.steps)
     return {
         "episodes": len(trajectories),
         "outcomes": dict(outcomes.most_common()),
@@ -151,7 +153,7 @@ def summarize(trajectories: Sequence[Trajectory]) -> dict[str, Any]:
         "invalid": invalid / len(checked) if checked else None,
         "no_change": checked.count("no_change") / (len(checked) - invalid) if len(checked) > invalid else None,
         "by_agent": {name: dict(found.most_common()) for name, found in sorted(_by_agent(trajectories).items())},
-    }
+    } | ({"not_recorded": not_recorded} if not_recorded else {})
 
 
 def _checks(trajectory: Trajectory) -> Iterator[str]:

@@ -63,6 +63,7 @@ def _play(
                 reward=result.reward,
                 terminal=terminal_of(result) or ("truncated" if number == max_steps else None),
                 admissible_actions=result.info.get("admissible_actions"),
+                not_recorded=result.info.get("not_recorded"),
             )
         )
         if result.terminated or result.truncated:

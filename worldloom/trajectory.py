@@ -55,7 +55,10 @@ class AgentRef(_Record):
 
 
 class Step(_Record):
-    """One action and what followed. ``terminal`` is None while the episode goes on or is unknown."""
+    """One action and what followed. ``terminal`` is None while the episode goes on or is unknown.
+
+    ``not_recorded`` marks a step whose real observation a recorded world does not know; no metric may count it.
+    """
 
     action: str
     observation: str
@@ -63,6 +66,7 @@ class Step(_Record):
     reward: float | None = None
     terminal: Terminal | None = None
     admissible_actions: list[str] | None = None
+    not_recorded: bool | None = None
 
 
 class Failure(_Record):

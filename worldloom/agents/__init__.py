@@ -12,6 +12,7 @@ from worldloom.errors import ConfigError
 AGENTS = {
     "scripted-alfworld": "worldloom.agents.alfworld:ALFWorldAgent",
     "scripted-textworld": "worldloom.agents.textworld:TextWorldAgent",
+    "scripted-toolbench": "worldloom.agents.toolbench:ToolBenchAgent",
     "scripted-webshop": "worldloom.agents.webshop:WebShopAgent",
     "gold": "worldloom.agents.gold:GoldFollower",
     "llm": "worldloom.agents.llm:LLMAgent",

@@ -13,6 +13,7 @@ from worldloom.errors import ConfigError
 ENVIRONMENTS = {
     "alfworld": "worldloom.envs.alfworld:ALFWorld",
     "textworld": "worldloom.envs.textworld:TextWorld",
+    "toolbench": "worldloom.envs.toolbench:ToolBench",
     "webshop": "worldloom.envs.webshop:WebShop",
 }
 FETCHED = {"webshop": "worldloom.envs.webshop_catalogue:fetch"}

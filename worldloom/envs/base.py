@@ -25,6 +25,8 @@ class StepInfo(TypedDict, total=False):
 
     terminal: Terminal | None
     admissible_actions: list[str]
+    not_recorded: bool
+    """The observation only says that a recorded world does not know the answer: no metric may count this step."""
 
 
 class StepResult(NamedTuple):
