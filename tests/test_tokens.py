@@ -117,6 +117,14 @@ def test_a_template_that_drops_or_changes_texts_is_refused(smollm2: Path, templa
         ChatFormat(tokenizer)
 
 
+def test_what_a_recorded_world_does_not_know_is_not_learnt(chat: ChatFormat) -> None:
+    known = chat.encode(episode(), 10_000)
+    unknown = [step.model_copy(update={"not_recorded": number == 1}) for number, step in enumerate(STEPS)]
+    encoded = chat.encode(episode(unknown), 10_000)
+    assert encoded.input_ids == known.input_ids
+    assert [span.step for span in encoded.spans] == [n for n in range(len(STEPS)) if n != 1]
+
+
 def size(chat: ChatFormat, first: int, last: int) -> int:
     """Tokens of the system message and the steps [first, last), counted from the text as a whole."""
     messages = render(episode())

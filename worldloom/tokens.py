@@ -111,7 +111,8 @@ class ChatFormat:
         """A trajectory in at most ``budget`` tokens.
 
         What does not fit goes by whole steps, and ``left_out`` says how many: ``cut`` leaves out the last ones,
-        ``window`` the oldest ones, ``drop`` all of them. The system message always stays.
+        ``window`` the oldest ones, ``drop`` all of them. The system message always stays. Steps whose answer a
+        recorded world does not know stand there, but are not learnt or scored.
 
         Raises:
             ContextOverflow: the system message and one step do not fit.
@@ -125,7 +126,9 @@ class ChatFormat:
                 f"task {trajectory.task.id!r}: the initial context is {len(start)} tokens and a step {min(sizes)}, "
                 f"more than the budget of {budget}; shorten the context or take a model with a longer window"
             )
-        return self._joined(start, steps, first, last)
+        encoded = self._joined(start, steps, first, last)
+        encoded.spans = [span for span in encoded.spans if not trajectory.steps[span.step].not_recorded]
+        return encoded
 
     def _fitting(self, sizes: list[int], room: int, overflow: Overflow) -> tuple[int, int]:
         # The text after the last answer is not written, so it need not fit.

@@ -1,6 +1,7 @@
 """A world of logged replies."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ STEPS = [
 ]
 
 
-def episode(*more: dict[str, str]) -> Trajectory:
+def episode(*more: dict[str, Any]) -> Trajectory:
     start = {"initial_context": "On the sofa 4, you see a cat 1.", "initial_observation": "A room."}
     return Trajectory.model_validate({"env": {"name": "e"}, "task": {"id": "t"}, "steps": [*STEPS, *more], **start})
 
@@ -38,6 +39,13 @@ def test_it_answers_from_logs_and_from_the_episode() -> None:
     assert [step["correct"] for step in record["steps"]] == [True, True, False]  # nobody ever flew
     forgetful = [step["correct"] for step in answer_episode(RetrievalLM(LOG, remember=False), episode(), "k")["steps"]]
     assert forgetful == [True, False, False]
+
+
+def test_a_step_that_a_recorded_world_does_not_know_is_not_judged() -> None:
+    unknown = {**STEPS[2], "not_recorded": True}
+    record = answer_episode(RetrievalLM(LOG), episode(unknown), "k")
+    assert [step["index"] for step in record["steps"]] == [1, 2, 3]
+    assert record["left_out"] == 0
 
 
 def test_it_is_a_baseline() -> None:

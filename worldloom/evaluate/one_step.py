@@ -50,14 +50,20 @@ def answer_episode(lm: AnsweringLM, trajectory: Trajectory, key: str) -> Record:
 
     Steps that it gives no answer to, as they outgrow its window, are counted in ``left_out``.
     """
-    answers = lm.answers(trajectory)
-    return _record(trajectory, key, [_judged(trajectory, number, answer) for number, answer in enumerate(answers)])
+    answered = zip(range(len(trajectory.steps)), lm.answers(trajectory), strict=False)
+    judged = [_judged(trajectory, number, answer) for number, answer in answered if not _unknown(trajectory, number)]
+    return _record(trajectory, key, judged)
+
+
+def _unknown(trajectory: Trajectory, number: int) -> bool:
+    """Whether a recorded world did not know the answer, so that nothing can be compared with it."""
+    return bool(trajectory.steps[number].not_recorded)
 
 
 def _record(trajectory: Trajectory, key: str, steps: Sequence[Record]) -> Record:
     return {
         "kind": "one_step", "key": key, "task_id": trajectory.task.id, "agent": label(trajectory),
-        "steps": steps, "left_out": len(trajectory.steps) - len(steps),
+        "steps": steps, "left_out": sum(not s.not_recorded for s in trajectory.steps) - len(steps),
     }  # fmt: skip
 
 
