@@ -20,12 +20,19 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def base_url(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with peers.vllm(smollm2, tmp_path_factory.mktemp("vllm") / "log", eager=True) as found:
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("vllm") / "log"
+
+
+@pytest.fixture(scope="module")
+def base_url(smollm2: Path, log: Path) -> Iterator[str]:
+    """With our own guesses as its speculation."""
+    with peers.vllm(smollm2, log, speculation=peers.OURS, eager=True) as found:
         yield found
 
 
-def test_it_imagines(base_url: str) -> None:
+def test_it_imagines(base_url: str, log: Path) -> None:
+    assert "Loaded custom proposer class 'worldloom.lm.vllm_drafts.Proposer'" in log.read_text()
     lm = ServerLM(base_url=base_url, model=peers.SERVED)
     world = WorldModelEnv(lm, {"t": Start("all", Observation("You are in a room with a red door."))}, max_new_tokens=8)
     world.reset("t")
