@@ -22,6 +22,7 @@ from worldloom.lm.packed import Chunk, forward
 GIB = 2**30
 PASS_TOKENS = 4096  # new tokens in one pass, unless one session alone brings more
 DRAFT_TOKENS = 96
+SHORT_DRAFT, CROWD = 8, 4  # tokens; sessions from which on drafts compete for the machine
 IDLE_SECONDS = 5.0
 
 
@@ -69,10 +70,16 @@ class Request:
         """What other sessions of the same task have in common with this one."""
         return tuple(self.ids[: self.start])
 
-    def chunk(self) -> Chunk:
-        """What the model has to read next: the tokens that the cache lacks, and drafts."""
+    def chunk(self, crowded: bool = False) -> Chunk:
+        """What the model has to read next: the tokens that the cache lacks, and drafts.
+
+        For a session alone a second draft is nearly free; in a crowd it costs as much as what it may save, unless it
+        is short.
+        """
         room = min(DRAFT_TOKENS, self.limit - len(self.answer))
-        drafts = [draft[:room] for draft in self.guess(self.answer)[: 1 if self.sampling else None]]
+        best, *others = [draft[:room] for draft in self.guess(self.answer)] or [[]]
+        others = [draft for draft in others if not crowded or len(draft) <= SHORT_DRAFT]
+        drafts = [draft for draft in [best, *([] if self.sampling else others)] if draft]
         return Chunk(self.cache, (self.ids + self.answer)[self.cache.length :], drafts)
 
 
@@ -180,7 +187,7 @@ class Engine:
                 if request.beginning in new:
                     continue  # it is being computed for another session, to be shared in the next pass
                 new.add(request.beginning)
-            chunk = request.chunk()
+            chunk = request.chunk(len(active) > CROWD)
             fits = self._has_room(chunk, active) and tokens + chunk.size <= PASS_TOKENS
             if chosen and not fits:
                 continue
