@@ -7,6 +7,7 @@ step, through transformers' ``generate``. Prints a table and writes results/spee
 """
 
 import argparse
+import contextlib
 import resource
 import tempfile
 import time
@@ -24,6 +25,7 @@ from worldloom.cli import pairs
 from worldloom.envs import EnvSpec
 from worldloom.envs.pool import EnvPool
 from worldloom.envs.worker import Job
+from worldloom.errors import WorldloomError
 from worldloom.lm.base import MAX_NEW_TOKENS, WorldLM
 from worldloom.lm.hf import resolve
 from worldloom.lm.server import ServerLM
@@ -129,18 +131,18 @@ def by_sessions(model: str, episodes: Sequence[Trajectory], counts: Sequence[int
 
 def others(
     names: str, model: str, few: Sequence[Trajectory], many: Sequence[Trajectory], asked: Any
-) -> dict[str, Rates]:
-    """Rates of other engines, each with and without its own speculation, and of vLLM with our guesses."""
-    found = {}
+) -> Iterator[dict[str, Rates]]:
+    """Rates of other engines so far, each with and without its own speculation, and of vLLM with our guesses."""
+    found: dict[str, Rates] = {}
     for name, serving in _servers(names, Path(resolve(model)), asked.sessions):
-        with serving as base_url:
+        with contextlib.suppress(WorldloomError), serving as base_url:  # one that fails has no rate; its log says why
             lm = ServerLM(asked.sessions, base_url=base_url, model=peers.SERVED, timeout_s=600)
             imagined(lm, few[0], 1)
             single = timed(lambda lm=lm: [imagined(lm, e, asked.steps) for e in few])[1]  # type: ignore[misc]
             batched = timed(lambda lm=lm: together(lm, many, asked.steps, asked.sessions))[1]  # type: ignore[misc]
-        found[name] = {"single": single, "batched": batched}
-        print(f"{name:<20} {single:6.2f} single {batched:6.2f} with {asked.sessions} sessions", flush=True)
-    return found
+            found[name] = {"single": single, "batched": batched}
+        print(f"{name:<22} {found.get(name, 'failed')}", flush=True)
+        yield found
 
 
 def _servers(names: str, folder: Path, sessions: int) -> Iterator[tuple[str, Any]]:
@@ -188,11 +190,12 @@ def main() -> None:
         "by_sessions": by_sessions(asked.model, usable, [int(n) for n in asked.scale.split(",")]),
     }  # fmt: skip
     del lm
-    speed |= compared(rates, others(asked.peers, asked.model, few, many, asked))
     speed["peak_memory_gib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     out = Path(f"results/speed-wm-{asked.env}/metrics.json")
     about = {"name": out.parent.name, "environment": asked.env, "model": asked.model, "speed": speed}
-    write_json(out, {**about, "provenance": provenance(begun, time.monotonic() - clock)})
+    for found in chain([{}], others(asked.peers, asked.model, few, many, asked)):
+        speed |= compared(rates, found)
+        write_json(out, {**about, "provenance": provenance(begun, time.monotonic() - clock)})
     print(f"the plain way's text in {same['value']:.1%} of {same['n']} steps; {speed['drafts']}")
 
 

@@ -1,12 +1,14 @@
 """The engine against plain greedy decoding of whole histories, on a small model with random weights: its text means
 nothing, but every token of it depends on all before, so a wrong cache, mask or position shows."""
 
+import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoConfig, LlamaForCausalLM
 
 from worldloom.lm.cache import BLOCK, KVCache
 from worldloom.lm.engine import Request, Sampling, greedy_choice
@@ -16,9 +18,19 @@ from worldloom.lm.session import LocalLM
 LENGTH = 12
 
 
+@pytest.fixture(scope="module")
+def lively(tiny_lm_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model with larger weights and a head of its own: it does not just repeat the last token."""
+    folder = shutil.copytree(tiny_lm_folder, tmp_path_factory.mktemp("lively") / "lm")
+    config = AutoConfig.from_pretrained(folder, initializer_range=0.2, tie_word_embeddings=False)
+    torch.manual_seed(0)
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture
-def lm(tiny_lm_folder: Path) -> LocalLM:
-    return LocalLM(str(tiny_lm_folder), torch.float32)
+def lm(lively: Path) -> LocalLM:
+    return LocalLM(str(lively), torch.float32)
 
 
 @torch.inference_mode()
@@ -102,9 +114,9 @@ def test_a_beginning_that_sessions_share_is_read_once(lm: LocalLM) -> None:
     assert beginning < lm.engine.counts.read < 1.6 * beginning
 
 
-def test_when_memory_is_short_caches_are_dropped_and_computed_again(tiny_lm_folder: Path, lm: LocalLM) -> None:
+def test_when_memory_is_short_caches_are_dropped_and_computed_again(lively: Path, lm: LocalLM) -> None:
     need = lm.session(None, "A room.").cache.bytes_for(BLOCK)
-    small = LocalLM(str(tiny_lm_folder), torch.float32, cache_bytes=2 * need)
+    small = LocalLM(str(lively), torch.float32, cache_bytes=2 * need)
     sessions = [(lm.session(f"{n}", "A room."), small.session(f"{n}", "A room.")) for n in range(4)]
     for turn in range(3):
         for roomy, tight in sessions:
@@ -118,8 +130,8 @@ def test_when_memory_is_short_caches_are_dropped_and_computed_again(tiny_lm_fold
         ]
 
 
-def test_those_beyond_the_number_at_once_wait(tiny_lm_folder: Path) -> None:
-    lm = LocalLM(str(tiny_lm_folder), torch.float32, sessions=2)
+def test_those_beyond_the_number_at_once_wait(lively: Path) -> None:
+    lm = LocalLM(str(lively), torch.float32, sessions=2)
     futures = [lm.engine.submit(request(lm, history(seed))) for seed in range(5)]
     assert [future.result() for future in futures] == [plain(lm, history(seed)) for seed in range(5)]
 

@@ -36,7 +36,7 @@ class Proposer:
         """For each request of the batch, the tokens that may come next; none for one that has not begun to answer."""
         self.guesses = {name: guess for name, guess in self.guesses.items() if name in input_batch.req_id_to_index}
         return [
-            self._next(input_batch, place, num_speculative_tokens) if sampled else []
+            self._next(input_batch, place, num_speculative_tokens) if len(sampled) else []
             for place, sampled in enumerate(sampled_token_ids)
         ]
 
