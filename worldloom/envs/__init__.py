@@ -13,6 +13,9 @@ from worldloom.errors import ConfigError
 ENVIRONMENTS = {
     "alfworld": "worldloom.envs.alfworld:ALFWorld",
     "textworld": "worldloom.envs.textworld:TextWorld",
+    "textworld-coin-collector": "worldloom.envs.textworld_challenges:CoinCollector",
+    "textworld-cooking": "worldloom.envs.textworld_challenges:Cooking",
+    "textworld-treasure-hunter": "worldloom.envs.textworld_challenges:TreasureHunter",
     "webshop": "worldloom.envs.webshop:WebShop",
 }
 FETCHED = {"webshop": "worldloom.envs.webshop_catalogue:fetch"}
