@@ -12,6 +12,9 @@ from worldloom.errors import ConfigError
 AGENTS = {
     "scripted-alfworld": "worldloom.agents.alfworld:ALFWorldAgent",
     "scripted-textworld": "worldloom.agents.textworld:TextWorldAgent",
+    "scripted-textworld-coin-collector": "worldloom.agents.textworld_explorer:CoinCollectorAgent",
+    "scripted-textworld-cooking": "worldloom.agents.textworld_cook:CookAgent",
+    "scripted-textworld-treasure-hunter": "worldloom.agents.textworld_explorer:TreasureHunterAgent",
     "scripted-webshop": "worldloom.agents.webshop:WebShopAgent",
     "gold": "worldloom.agents.gold:GoldFollower",
     "llm": "worldloom.agents.llm:LLMAgent",
