@@ -47,6 +47,14 @@ def test_a_house_knows_ways_doors_and_keys() -> None:
     assert house.leads == {"Vault": {"east": "Hall"}, "Hall": {"west": "Vault"}}
     assert house.go("Hall", "north") == "open barn door"
     house.learn("open barn door", "You have to unlock the barn door with the latchkey first.\n\n-= Hall =-0/3")
+    assert house.explore() == "inventory"  # perhaps it was carried all along
+    house.learn("inventory", "You are carrying: a tin and an iron.\n\n-= Hall =-0/3")
+    assert list(house.held) == ["tin", "iron"]
+    house.learn("go west", room("Vault", "There is a latchkey on the floor. There is an exit to the east."))
+    assert house.explore() == "take latchkey"
+    house.learn("take latchkey", "You pick up the latchkey from the ground.\n\n-= Vault =-0/4")
+    assert house.explore() == "go east"
+    house.learn("go east", HALL)
     assert house.go("Hall", "north") == "unlock barn door with latchkey"
     house.learn("unlock barn door with latchkey", "You unlock barn door.\n\n-= Hall =-0/4")
     assert house.go("Hall", "north") == "open barn door"
@@ -104,6 +112,20 @@ def test_actions_depend_on_task_agent_and_seed_only() -> None:
 
     assert actions("a", 1) == actions("a", 1)
     assert len({tuple(actions(task, seed)) for task in "ab" for seed in (1, 2)}) == 4
+
+
+@pytest.mark.parametrize(
+    ("told", "held"),
+    [
+        ("nothing", []),
+        (": a latchkey", ["latchkey"]),
+        (": a knife, some milk and a chopped raw purple potato", ["knife", "milk", "purple potato"]),
+    ],
+)
+def test_what_is_carried(told: str, held: list[str]) -> None:
+    house = House()
+    house.learn("inventory", f"You are carrying{told if told[0] == ':' else f' {told}'}.\n\n-= Hall =-0/3")
+    assert list(house.held) == held
 
 
 @pytest.mark.parametrize("name", ["scripted-textworld-coin-collector", "scripted-textworld-treasure-hunter"])

@@ -49,38 +49,39 @@ class CookAgent(Explorer):
         """An episode begins."""
         super().begin(start)
         self.recipe: Recipe | None = None
-        self.carried: str | None = None
+        self.served = False
         self.done: set[Task] = set()
         self.full, self.aside = False, set[str]()
 
     def notice(self, observation: str) -> None:
         """Take in what the last action was answered."""
         super().notice(observation)
-        self.recipe = self.recipe or Recipe.parse(observation)
-        verbs = {state: verb for verb, state in HEATS.items()}
-        self.done |= {Task(verbs.get(did, did), food) for did, food in _DEED.findall(observation)}
-        if observation.startswith("You are carrying"):
-            self._count(observation)
+        if self.recipe is None and (recipe := Recipe.parse(observation)):
+            self.recipe = recipe
+            self._see("\n".join(self.house.told.values()))
+        self._see(observation)
         if observation.startswith("Adding the meal"):
-            self.house.held = {"meal": None}
+            self.served, self.house.held = True, {"meal": None}
         self.full = "carrying too many" in observation or (
             self.full and not observation.startswith(("You drop", "You put"))
         )
 
-    def _count(self, inventory: str) -> None:
-        if self.recipe is not None:
-            self.carried = inventory
-            things = (*self.recipe.foods, "knife", "cookbook")
-            self.house.held |= {thing: None for thing in things if re.search(rf"\b{thing}\b", inventory)}
+    def _see(self, text: str) -> None:
+        """Note what was done, and what is seen to be already as the recipe wants it."""
+        verbs = {state: verb for verb, state in HEATS.items()}
+        self.done |= {Task(verbs.get(did, did), food) for did, food in _DEED.findall(text)}
+        for task in self.recipe.tasks if self.recipe else ():
+            if re.search(rf"\b{STATES[task.verb]}(?: \w+)? {task.food}\b", text):
+                self.done.add(task)
 
     def purpose(self) -> str | None:
         """The next action towards the meal."""
         if self.recipe is None:
             return self.seek("cookbook") or "examine cookbook"
-        if self.carried is None:
+        if not self.house.counted:
             return "inventory"
-        if "meal" in self.house.held:
-            return "eat meal"
+        if self.served:
+            return self._hold("meal", set()) or "eat meal"
         return self._pick_up(self.recipe) or self._work(self.recipe) or self._serve(self.recipe)
 
     def _pick_up(self, recipe: Recipe) -> str | None:
@@ -92,14 +93,9 @@ class CookAgent(Explorer):
     def _work(self, recipe: Recipe) -> str | None:
         """Do the next thing that the recipe says; None if all is done."""
         for task in recipe.tasks:
-            if task not in self.done and not self._looks(task):
+            if task not in self.done:
                 return self._cut(task) if task.verb in CUTS else self._heat(task)
         return None
-
-    def _looks(self, task: Task) -> bool:
-        """Whether a food was seen to be already as it should be."""
-        texts = "\n".join([*self.house.told.values(), self.carried or ""])
-        return re.search(rf"\b{STATES[task.verb]}(?: \w+)? {task.food}\b", texts) is not None
 
     def _cut(self, task: Task) -> str | None:
         keep = {task.food, "knife"}

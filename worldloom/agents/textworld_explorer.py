@@ -13,19 +13,25 @@ TRIES = 2  # of one deed in one room, before it is given up
 # What TextWorld's grammars call a container.
 _CONTAINER = re.compile(
     r"\b(?:basket|box|bureau|cabinet|case|chest|coffer|crate|display|drawer|dresser|freezer|fridge|locker|portmanteau|"
-    r"refrigerator|safe|suitcase|toolbox|trunk)$"
+    r"refrigerator|safe|suitcase|toolbox|trunk)\b"
 )
 
 _WAYS = "|".join(DIRECTIONS)
 _HEADER = re.compile(r"-= .+? =-")
 _DOOR = re.compile(rf"\b(open|closed|locked) ([\w' -]+?) leading ({_WAYS})\b")
 _SHUT = re.compile(
-    r"\ban? (?:closed|locked) (?![\w' -]* leading)([\w' -]+?)(?=[.,!?;]|$| (?:right|close|here|in|on|which)\b)", re.M
+    r"\ban? (?:closed|locked) (?![\w' -]* leading)([\w' -]+?)"
+    r"(?=[.,!?;]|$| (?:right|close|nearby|here|there|in|on|is|which)\b)",
+    re.IGNORECASE | re.MULTILINE,
 )
 _BARRED = re.compile(r"You have to open the ([\w' -]+?) first\.")
 _LOCKED = re.compile(r"You have to unlock the ([\w' -]+?) with the ([\w' -]+?) first\.")
 _OPENED = re.compile(r"^You open (?:the )?([\w' -]+?)(?:, revealing .*)?\.", re.MULTILINE)
 _SETTLED = re.compile(r"open (.+)\n(?:That's already open|.* is welded shut|It isn't something you can open)")
+_CARRIED = re.compile(r"You are carrying(?: nothing|: (.+?))\.")
+_THING = re.compile(
+    r"(?:an?|some) (?:(?:raw|burned|fried|roasted|grilled|chopped|sliced|diced) )*([\w' -]+?)(?=,| and |$)"
+)
 _UNLOCKED = re.compile(r"^You unlock (?:the )?([\w' -]+?)\.", re.MULTILINE)
 
 
@@ -39,6 +45,7 @@ class House(Scene):
         self.doors: dict[tuple[str | None, str], str] = {}
         self.keys: dict[str, str] = {}
         self.settled: set[str] = set()
+        self.counted = False
         self.tried: dict[tuple[str | None, str], int] = {}
 
     def learn(self, action: str | None, text: str) -> None:
@@ -82,6 +89,10 @@ class House(Scene):
         if settled := _SETTLED.match(f"{action}\n{text}"):
             self.settled.add(settled[1])
 
+        if carried := _CARRIED.match(text):
+            self.counted = True
+            self.held = dict.fromkeys(_THING.findall(carried[1] or ""))
+
     def _set_door(self, way: str, door: str | None) -> None:
         self.doors.pop((self.room, way), None)
         if door is not None:
@@ -97,13 +108,26 @@ class House(Scene):
         return f"go {way}" if door is None else self.open(door)
 
     def open(self, thing: str) -> str:
-        """The command that opens a thing: to open it, or first to unlock it."""
-        return f"unlock {thing} with {self.keys[thing]}" if thing in self.keys else f"open {thing}"
+        """The command that opens a thing: to open it, or first to unlock it if its key is held."""
+        key = self.keys.get(thing)
+        return f"unlock {thing} with {key}" if key in self.held else f"open {thing}"
+
+    def fetch(self) -> str | None:
+        """The command towards a key that a lock asked for: seen somewhere, or perhaps carried all along; else None."""
+        for key in [key for key in self.keys.values() if key not in self.held]:
+            if self.tells_of(self.room, key):
+                return f"take {key}"
+            if way := self.way_to(lambda room, key=key: self.tells_of(room, key)):  # type: ignore[misc]
+                return way
+            if not self.counted:
+                return "inventory"
+        return None
 
     def unseen(self, room: str | None) -> Iterator[str]:
         """What a room still has to be explored: containers and things said to be closed, then ways not taken."""
-        named = [thing for thing in self.seen.get(room, {}) if _CONTAINER.search(thing)]
-        closed = dict.fromkeys([*_SHUT.findall(self.told.get(room, "")), *named])
+        told = self.told.get(room, "")
+        shut = [thing for thing in _SHUT.findall(told) if not _CONTAINER.search(thing)]
+        closed = dict.fromkeys([*_CONTAINER.findall(told), *shut])
         ways = [way for way in self.ways.get(room, []) if way not in self.leads.get(room, {})]
         yield from self._untried(room, [self.open(thing) for thing in closed if thing not in self.settled])
         yield from self._untried(room, [self.go(room, way) for way in ways], TRIES + 1)
@@ -133,14 +157,16 @@ class House(Scene):
 
     def explore(self) -> str | None:
         """The command that tells most of what is not known yet; None if everything was tried."""
+        if key := self.fetch():
+            return key
         for left in (self.unseen, self.unopened):
             command = next(left(self.room), None)
             if command is None:
                 command = self.way_to(lambda room, left=left: next(left(room), None) is not None)  # type: ignore[misc]
             if command is not None:
-                key = self.room, command
-                self.tried[key] = self.tried.get(key, 0) + 1
+                self.tried[self.room, command] = self.tried.get((self.room, command), 0) + 1
                 return command
+        self.tried.clear()
         return None
 
 
@@ -194,11 +220,11 @@ class Explorer(Agent):
         return stray(self.house, self.random)
 
     def seek(self, thing: str) -> str | None:
-        """The next action towards a thing; None where it is at hand, or nothing is left to explore."""
+        """The next action towards a thing, or of no purpose where nothing is left to explore; None if it is at hand."""
         house = self.house
         if thing in house.held or house.tells_of(house.room, thing):
             return None
-        return house.way_to(lambda room: house.tells_of(room, thing)) or house.explore()
+        return house.way_to(lambda room: house.tells_of(room, thing)) or house.explore() or self.stray()
 
 
 class Finder(Explorer):

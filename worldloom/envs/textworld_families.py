@@ -72,9 +72,7 @@ def _check(family: str, name: str, value: Any) -> None:
 
 def _check_cooking(options: dict[str, Any]) -> None:
     if options["take"] > options["recipe"]:
-        raise ConfigError(
-            f"take={options['take']}: no more ingredients can be out there than recipe={options['recipe']}"
-        )
+        raise ConfigError(f"take={options['take']} of recipe={options['recipe']}: take at most the whole recipe")
     if options["cut"] and not options["cook"] and options["go"] > 6:
         raise ConfigError(
             f"cut=True, cook=False, go={options['go']}: the generator fails where a food that cannot be cut is drawn; "
