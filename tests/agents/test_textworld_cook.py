@@ -93,3 +93,10 @@ def test_a_real_game() -> None:
     said = [step.observation for play in plays[0.0] for step in play.steps]
     assert any("You can't see any such thing" in text for text in said)
     assert len(set(said)) > 30
+
+
+@pytest.mark.parametrize("text", ["", "-= -= =-", COOKBOOK.replace("red hot pepper", "(hot+"), "You are carrying: an "])
+def test_whatever_an_imagined_world_says_is_taken(text: str) -> None:
+    agent = CookAgent(skill=0.7, invalid=0.5)
+    agent.begin(Start("t", text, None, 0))
+    assert all(agent.act(text).action for _ in range(50))

@@ -71,7 +71,7 @@ class CookAgent(Explorer):
         verbs = {state: verb for verb, state in HEATS.items()}
         self.done |= {Task(verbs.get(did, did), food) for did, food in _DEED.findall(text)}
         for task in self.recipe.tasks if self.recipe else ():
-            if re.search(rf"\b{STATES[task.verb]}(?: \w+)? {task.food}\b", text):
+            if re.search(rf"\b{STATES[task.verb]}(?: \w+)? {re.escape(task.food)}\b", text):
                 self.done.add(task)
 
     def purpose(self) -> str | None:

@@ -66,7 +66,7 @@ class House(Scene):
         headers = list(_HEADER.finditer(text))
         if len(headers) > 1:  # a room's description; the last header is the status line
             self.told[self.room] = text[headers[-2].end() : headers[-1].start()]
-        elif "revealing" in text or text.startswith("You drop"):
+        elif "revealing" in text or text.startswith(("You drop", "You put")):
             self.told[self.room] = self.told.get(self.room, "") + text[: headers[0].start() if headers else None]
 
     def _forget(self, thing: str) -> None:
@@ -88,7 +88,6 @@ class House(Scene):
             self.settled.add(opened[1])
         if settled := _SETTLED.match(f"{action}\n{text}"):
             self.settled.add(settled[1])
-
         if carried := _CARRIED.match(text):
             self.counted = True
             self.held = dict.fromkeys(_THING.findall(carried[1] or ""))
@@ -117,7 +116,7 @@ class House(Scene):
         for key in [key for key in self.keys.values() if key not in self.held]:
             if self.tells_of(self.room, key):
                 return f"take {key}"
-            if way := self.way_to(lambda room, key=key: self.tells_of(room, key)):  # type: ignore[misc]
+            if way := self.way_to_thing(key):
                 return way
             if not self.counted:
                 return "inventory"
@@ -155,19 +154,24 @@ class House(Scene):
                     queue.append(beyond)
         return None
 
+    def way_to_thing(self, thing: str) -> str | None:
+        """The command towards the nearest other room where a thing was seen; None if there is none."""
+        return self.way_to(lambda room: self.tells_of(room, thing))
+
     def explore(self) -> str | None:
         """The command that tells most of what is not known yet; None if everything was tried."""
         if key := self.fetch():
             return key
-        for left in (self.unseen, self.unopened):
-            command = next(left(self.room), None)
-            if command is None:
-                command = self.way_to(lambda room, left=left: next(left(room), None) is not None)  # type: ignore[misc]
-            if command is not None:
-                self.tried[self.room, command] = self.tried.get((self.room, command), 0) + 1
-                return command
-        self.tried.clear()
-        return None
+        command = self._nearest(self.unseen) or self._nearest(self.unopened)
+        if command is None:
+            self.tried.clear()
+            return None
+        self.tried[self.room, command] = self.tried.get((self.room, command), 0) + 1
+        return command
+
+    def _nearest(self, left: Callable[[str | None], Iterator[str]]) -> str | None:
+        """The first thing left to do here, else the command towards the nearest room with something left."""
+        return next(left(self.room), None) or self.way_to(lambda room: next(left(room), None) is not None)
 
 
 class Explorer(Agent):
@@ -224,13 +228,13 @@ class Explorer(Agent):
         house = self.house
         if thing in house.held or house.tells_of(house.room, thing):
             return None
-        return house.way_to(lambda room: house.tells_of(room, thing)) or house.explore() or self.stray()
+        return house.way_to_thing(thing) or house.explore() or self.stray()
 
 
 class Finder(Explorer):
     """Explores until it sees the thing that the objective wants taken, and takes it.
 
-    The objective also says the way there; that is left aside, so that the episodes tell of the whole house.
+    The objective also says the way there; that is left aside, so that the episodes tell of more than the way.
     """
 
     def begin(self, start: Start) -> None:
