@@ -183,7 +183,7 @@ def envs(context: typer.Context) -> None:
 
     if context.invoked_subcommand is None:
         for name in ENVIRONMENTS:
-            typer.echo(f"{name:<22} {_state(EnvSpec(name))}")
+            typer.echo(f"{name:<26} {_state(EnvSpec(name))}")
 
 
 def _state(spec: Any) -> str:

@@ -227,7 +227,7 @@ class TestWithoutEngine:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"family": "cooking"}, "no family 'cooking'"),
+            ({"family": "cokking"}, "no family 'cokking'; did you mean 'cooking'"),
             ({"rewards": "dens"}, "did you mean 'dense'"),
             ({"world_size": 4}, "simple games have no 'world_size'"),
             ({"family": "custom", "quest_length": 0}, "at least 1"),

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from worldloom.agents.base import Agent, Decision, Start
 
 DIRECTIONS = ("north", "east", "south", "west")
-_OPPOSITE = dict(zip(DIRECTIONS, ("south", "west", "north", "east"), strict=True))
+OPPOSITE = dict(zip(DIRECTIONS, ("south", "west", "north", "east"), strict=True))
 _ROOM = r"(?: (?:in|within|inside) the [\w' -]+?)?"
 _KEY = r"(?: with the (?P<y>[\w' -]+))?"
 _X, _Y = r"(?:the )?(?P<x>[\w' -]+?)", r"the (?P<y>[\w' -]+?)"
@@ -83,8 +83,8 @@ def undoing(action: str) -> str | None:
     """The command that takes back what ``action`` did; None if nothing need be taken back."""
     verb, _, rest = action.partition(" ")
     thing = re.split(r" (?:on|into|with) ", rest)[0]
-    if verb == "go" and rest in _OPPOSITE:
-        return f"go {_OPPOSITE[rest]}"
+    if verb == "go" and rest in OPPOSITE:
+        return f"go {OPPOSITE[rest]}"
     if verb in ("put", "insert"):
         return f"take {thing} from {re.split(r' (?:on|into) ', rest)[-1]}"
     again = {"close": f"open {thing}", "drop": f"take {thing}", "lock": "unlock " + rest}

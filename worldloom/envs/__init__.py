@@ -14,6 +14,9 @@ ENVIRONMENTS = {
     "alfworld": "worldloom.envs.alfworld:ALFWorld",
     "textworld": "worldloom.envs.textworld:TextWorld",
     "toolbench": "worldloom.envs.toolbench:ToolBench",
+    "textworld-coin-collector": "worldloom.envs.textworld_challenges:CoinCollector",
+    "textworld-cooking": "worldloom.envs.textworld_challenges:Cooking",
+    "textworld-treasure-hunter": "worldloom.envs.textworld_challenges:TreasureHunter",
     "webshop": "worldloom.envs.webshop:WebShop",
 }
 FETCHED = {"webshop": "worldloom.envs.webshop_catalogue:fetch"}

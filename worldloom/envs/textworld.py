@@ -15,6 +15,7 @@ from typing import Any
 from worldloom.cache import cache_dir
 from worldloom.envs import suggest
 from worldloom.envs.base import Environment, Observation, StepInfo, StepResult
+from worldloom.envs.textworld_families import check_choice, game_options, split_options
 from worldloom.envs.textworld_games import STATUS, cached_game, engine, is_whole, plain, quiet, tour
 from worldloom.errors import ConfigError, EnvError
 from worldloom.trajectory import Terminal
@@ -23,16 +24,7 @@ logger = logging.getLogger(__name__)
 
 GAMES = {"train": 2_500, "test": 200}  # Word2World, section 3
 FIRST_SEED = {"train": 0, "test": 1_000_000}
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "simple": {"rewards": "dense", "goal": "detailed"},
-    "custom": {"world_size": 6, "nb_objects": 10, "quest_length": 5},
-}
-CHOICES = {
-    "rewards": ("dense", "balanced", "sparse"),
-    "goal": ("detailed", "brief", "none"),
-    "context": ("none", "facts"),
-}
-LEAST = {"world_size": 1, "nb_objects": 0, "quest_length": 1}
+CONTEXTS = ("none", "facts")
 LONGEST_ACTION = 198  # bytes that the interpreter's input buffer holds
 
 # Words that speak to the interpreter, not to the world: they would end or restart the game behind the engine's back
@@ -51,19 +43,19 @@ class TextWorld(Environment):
     score as a fraction of the highest score; an episode that the engine ends is a success if the game is won.
 
     Args:
-        family: ``simple`` (the house of Word2World) or ``custom``.
-        rewards: how often a ``simple`` game scores: dense (default), balanced or sparse.
-        goal: how a ``simple`` game states its objective: detailed (default), brief or none.
-        world_size: rooms of a ``custom`` game (6).
-        nb_objects: things in a ``custom`` game, at least (10).
-        quest_length: actions that win a ``custom`` game (5).
+        family: ``simple`` (the house of Word2World), ``custom``, or one of TextWorld's challenges, which have
+            environments of their own: ``cooking``, ``coin-collector``, ``treasure-hunter``.
         context: what a world model is told besides the first observation: ``none`` (as in Word2World) or ``facts``:
             what the engine says of every room, thing and opened container on a tour of the untouched house.
         admissible: whether steps list the engine's admissible actions.
         banner: whether the first observation keeps TextWorld's title drawn in characters.
+        game: the family's own options. ``simple``: ``rewards``, how often a game scores (dense, balanced or sparse),
+            and ``goal``, how it states its objective (detailed, brief or none). ``custom``: ``world_size``, rooms
+            (6); ``nb_objects``, things at least (10); ``quest_length``, actions that win (5). The others: see
+            ``worldloom.envs.textworld_challenges``.
 
     Raises:
-        ConfigError: an option is unknown, out of range or belongs to the other family.
+        ConfigError: an option is unknown, out of range or belongs to another family.
         MissingDependency: the package ``textworld`` is not installed.
     """
 
@@ -73,18 +65,13 @@ class TextWorld(Environment):
         self,
         family: str = "simple",
         *,
-        rewards: str | None = None,
-        goal: str | None = None,
-        world_size: int | None = None,
-        nb_objects: int | None = None,
-        quest_length: int | None = None,
         context: str = "none",
         admissible: bool = True,
         banner: bool = False,
+        **game: Any,
     ):
-        sizes = {"world_size": world_size, "nb_objects": nb_objects, "quest_length": quest_length}
-        self._game_options = _game_options(family, {"rewards": rewards, "goal": goal, **sizes})
-        _check_choice("context", context)
+        self._game_options = game_options(family, game)
+        check_choice("context", context, CONTEXTS)
         self.family, self.context, self.admissible, self.banner = family, context, admissible, banner
         engine()
         self.version = importlib.metadata.version("textworld")
@@ -113,7 +100,7 @@ class TextWorld(Environment):
             ConfigError: there is no such split.
         """
         if split not in GAMES:
-            raise ConfigError(f"textworld has no split {split!r}{suggest(split, GAMES)}")
+            raise ConfigError(f"{self.name} has no split {split!r}{suggest(split, GAMES)}")
         return [f"{self.family}/{split}/{number:05d}" for number in range(GAMES[split])]
 
     def reset(self, task_id: str, seed: int = 0) -> Observation:
@@ -170,7 +157,8 @@ class TextWorld(Environment):
             return
         split, number = self._parsed(task_id)
         folder = self.game_folder(task_id)
-        path = cached_game(folder, self.family, self._game_options, FIRST_SEED[split] + number)
+        options = split_options(self.family, self._game_options, split)
+        path = cached_game(folder, self.family, options, FIRST_SEED[split] + number)
         self.close()
         self._game = self._started(path)
         self._facts = tour(self._game) if self.context == "facts" else None
@@ -193,7 +181,7 @@ class TextWorld(Environment):
         match = re.fullmatch(rf"{self.family}/(\w+)/(\d{{5}})", task_id)
         if match is None or int(match[2]) >= GAMES.get(match[1], 0):
             last = "; ".join(f"{self.family}/{split}/00000 to {count - 1:05d}" for split, count in GAMES.items())
-            raise EnvError(f"textworld has no task {task_id!r}; there are {last}")
+            raise EnvError(f"{self.name} has no task {task_id!r}; there are {last}")
         return match[1], int(match[2])
 
     def _text(self, raw: str) -> str:
@@ -222,22 +210,3 @@ def speakable(action: str) -> str:
 
 def _ending(state: Any) -> Terminal | None:
     return "success" if state.won else "failure" if state.lost else None
-
-
-def _game_options(family: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The options that make a family's games, defaults filled in."""
-    if family not in DEFAULTS:
-        raise ConfigError(f"textworld has no family {family!r}{suggest(family, DEFAULTS)}")
-    given = {name: value for name, value in given.items() if value is not None}
-    for name, value in given.items():
-        if name not in DEFAULTS[family]:
-            raise ConfigError(f"textworld's {family} games have no {name!r}; they have {', '.join(DEFAULTS[family])}")
-        _check_choice(name, value)
-        if name in LEAST and value < LEAST[name]:
-            raise ConfigError(f"textworld's {name} must be at least {LEAST[name]}, not {value}")
-    return DEFAULTS[family] | given
-
-
-def _check_choice(name: str, value: Any) -> None:
-    if name in CHOICES and value not in CHOICES[name]:
-        raise ConfigError(f"textworld's {name} cannot be {value!r}{suggest(str(value), CHOICES[name])}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from worldloom.envs.textworld_families import generate
 from worldloom.errors import EnvError, MissingDependency, UnsolvableGame
 
 STATUS = re.compile(r"\n?>?[ \t]*(?P<status>-= (?P<room>.*?) =-\s*-?\d+/\d+)\s*\Z")
@@ -103,27 +104,14 @@ def make_game(family: str, options: dict[str, Any], seed: int, path: Path) -> No
     """
     settings = engine().GameOptions()
     generator = importlib.import_module("textworld.generator")
-    settings.seeds, settings.path = seed, str(path)
+    settings.path = str(path)
     try:
         with quiet():
-            game = _simple(settings, options) if family == "simple" else _custom(settings, options)
-            generator.compile_game(game, settings)
+            generator.compile_game(generate(family, options, seed, settings), settings)
     except generator.QuestGenerationError as error:
         raise UnsolvableGame(f"textworld found no quest with seed {seed} and {options}: relax the options") from error
     except (OSError, generator.CouldNotCompileGameError) as error:
         raise EnvError(f"textworld's Inform compiler failed on seed {seed} and {options}: {error}") from error
-
-
-def _simple(settings: Any, options: dict[str, Any]) -> Any:
-    challenge = importlib.import_module("textworld.challenges.tw_simple.simple")
-    return challenge.make({**options, "test": False}, settings)
-
-
-def _custom(settings: Any, options: dict[str, Any]) -> Any:
-    settings.nb_rooms, settings.nb_objects = options["world_size"], options["nb_objects"]
-    chaining, length = settings.chaining, options["quest_length"]
-    chaining.min_length = chaining.max_length = chaining.max_depth = length
-    return importlib.import_module("textworld.generator").make_game(settings)
 
 
 def plain(raw: str) -> str:
