@@ -11,9 +11,12 @@ from worldloom.errors import ConfigError
 
 AGENTS = {
     "scripted-alfworld": "worldloom.agents.alfworld:ALFWorldAgent",
+    "scripted-backoffice": "worldloom.agents.backoffice:BackOfficeAgent",
+    "scripted-support": "worldloom.agents.support:SupportAgent",
     "scripted-textworld": "worldloom.agents.textworld:TextWorldAgent",
     "scripted-webshop": "worldloom.agents.webshop:WebShopAgent",
     "gold": "worldloom.agents.gold:GoldFollower",
+    "noisy-gold": "worldloom.agents.slips:NoisyGold",
     "llm": "worldloom.agents.llm:LLMAgent",
     "replay": "worldloom.agents.gold:Replay",
 }

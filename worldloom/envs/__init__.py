@@ -12,6 +12,8 @@ from worldloom.errors import ConfigError
 
 ENVIRONMENTS = {
     "alfworld": "worldloom.envs.alfworld:ALFWorld",
+    "backoffice": "worldloom.envs.backoffice:BackOffice",
+    "support": "worldloom.envs.support:Support",
     "textworld": "worldloom.envs.textworld:TextWorld",
     "webshop": "worldloom.envs.webshop:WebShop",
 }
