@@ -81,6 +81,10 @@ class Notes:
         verb = max(WISHES, key=before.rfind)
         return WISHES[verb] if verb in before else None
 
+    def says(self, value: str) -> bool:
+        """The scenario has a value as a word of its own."""
+        return re.search(rf"(?<!\w){re.escape(value.lower())}(?!\w)", self.lower) is not None
+
     def asks(self, *words: str) -> bool:
         """The scenario has one of the words."""
         return any(word in self.lower for word in words)
@@ -187,7 +191,7 @@ def _variant(notes: Notes, item: dict[str, Any]) -> str | None:
     for name, variant in product["variants"].items():
         if variant["available"] and name != item["item_id"]:
             options, old = variant["options"], item["options"]
-            wanted = sum(value.lower() in notes.lower for key, value in options.items() if old.get(key) != value)
+            wanted = sum(notes.says(value) for key, value in options.items() if old.get(key) != value)
             fits.append((wanted, sum(old.get(key) == value for key, value in options.items()), name))
     return max(fits)[2] if fits else None
 
