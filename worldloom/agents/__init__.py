@@ -11,6 +11,8 @@ from worldloom.errors import ConfigError
 
 AGENTS = {
     "scripted-alfworld": "worldloom.agents.alfworld:ALFWorldAgent",
+    "scripted-backoffice": "worldloom.agents.backoffice:BackOfficeAgent",
+    "scripted-support": "worldloom.agents.support:SupportAgent",
     "scripted-textworld": "worldloom.agents.textworld:TextWorldAgent",
     "scripted-toolbench": "worldloom.agents.toolbench:ToolBenchAgent",
     "scripted-textworld-coin-collector": "worldloom.agents.textworld_explorer:CoinCollectorAgent",
@@ -18,6 +20,7 @@ AGENTS = {
     "scripted-textworld-treasure-hunter": "worldloom.agents.textworld_explorer:TreasureHunterAgent",
     "scripted-webshop": "worldloom.agents.webshop:WebShopAgent",
     "gold": "worldloom.agents.gold:GoldFollower",
+    "noisy-gold": "worldloom.agents.slips:NoisyGold",
     "llm": "worldloom.agents.llm:LLMAgent",
     "replay": "worldloom.agents.gold:Replay",
 }

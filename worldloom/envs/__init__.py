@@ -12,6 +12,8 @@ from worldloom.errors import ConfigError
 
 ENVIRONMENTS = {
     "alfworld": "worldloom.envs.alfworld:ALFWorld",
+    "backoffice": "worldloom.envs.backoffice:BackOffice",
+    "support": "worldloom.envs.support:Support",
     "textworld": "worldloom.envs.textworld:TextWorld",
     "toolbench": "worldloom.envs.toolbench:ToolBench",
     "textworld-coin-collector": "worldloom.envs.textworld_challenges:CoinCollector",
