@@ -12,6 +12,7 @@ from worldloom.errors import ConfigError
 
 ENVIRONMENTS = {
     "alfworld": "worldloom.envs.alfworld:ALFWorld",
+    "scienceworld": "worldloom.envs.scienceworld:ScienceWorld",
     "textworld": "worldloom.envs.textworld:TextWorld",
     "webshop": "worldloom.envs.webshop:WebShop",
 }
