@@ -14,6 +14,7 @@ ENVIRONMENTS = {
     "alfworld": "worldloom.envs.alfworld:ALFWorld",
     "backoffice": "worldloom.envs.backoffice:BackOffice",
     "support": "worldloom.envs.support:Support",
+    "scienceworld": "worldloom.envs.scienceworld:ScienceWorld",
     "textworld": "worldloom.envs.textworld:TextWorld",
     "toolbench": "worldloom.envs.toolbench:ToolBench",
     "textworld-coin-collector": "worldloom.envs.textworld_challenges:CoinCollector",
