@@ -7,6 +7,7 @@ writes results/speed-em-ENV/metrics.json.
 """
 
 import argparse
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=4)
     parser.add_argument("--generated", type=int, default=1)
     asked = parser.parse_args()
-    begun, clock = begin(), time.monotonic()
+    begun, clock = begin(f"python -m benchmarks.exact_match {' '.join(sys.argv[1:])}"), time.monotonic()
     lm = LocalLM(asked.model)
     episodes = sorted(read(asked.data), key=lambda t: t.task.id)[: asked.episodes]
     batch = [(episode, lm.chat.encode(episode, lm.window)) for episode in episodes]

@@ -8,6 +8,7 @@ its defaults (gradients checkpointed) and once without checkpointing. Writes res
 
 import argparse
 import multiprocessing
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -115,7 +116,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=12)
     parser.add_argument("--batch", type=int, default=2)
     asked = parser.parse_args()
-    begun, clock = begin(), time.monotonic()
+    begun, clock = begin(f"python -m benchmarks.training {' '.join(sys.argv[1:])}"), time.monotonic()
     given = asked.data, asked.episodes, asked.batch
     runs = {
         "worldloom": alone(ours, *given),

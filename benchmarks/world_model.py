@@ -9,6 +9,7 @@ step, through transformers' ``generate``. Prints a table and writes results/spee
 import argparse
 import contextlib
 import resource
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -171,7 +172,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     asked = arguments()
-    begun, clock = begin(), time.monotonic()
+    begun, clock = begin(f"python -m benchmarks.world_model {' '.join(sys.argv[1:])}"), time.monotonic()
     usable = [t for t in sorted(read(asked.data), key=lambda t: t.task.id) if len(t.steps) >= asked.steps]
     few, many = usable[: asked.alone], usable[: asked.sessions]
     long = [t for t in usable if len(t.steps) >= 50][: asked.alone]
