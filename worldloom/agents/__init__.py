@@ -11,6 +11,7 @@ from worldloom.errors import ConfigError
 
 AGENTS = {
     "scripted-alfworld": "worldloom.agents.alfworld:ALFWorldAgent",
+    "scripted-scienceworld": "worldloom.agents.scienceworld:ScienceWorldAgent",
     "scripted-textworld": "worldloom.agents.textworld:TextWorldAgent",
     "scripted-webshop": "worldloom.agents.webshop:WebShopAgent",
     "gold": "worldloom.agents.gold:GoldFollower",
