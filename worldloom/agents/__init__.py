@@ -13,6 +13,7 @@ AGENTS = {
     "scripted-alfworld": "worldloom.agents.alfworld:ALFWorldAgent",
     "scripted-backoffice": "worldloom.agents.backoffice:BackOfficeAgent",
     "scripted-support": "worldloom.agents.support:SupportAgent",
+    "scripted-scienceworld": "worldloom.agents.scienceworld:ScienceWorldAgent",
     "scripted-textworld": "worldloom.agents.textworld:TextWorldAgent",
     "scripted-toolbench": "worldloom.agents.toolbench:ToolBenchAgent",
     "scripted-textworld-coin-collector": "worldloom.agents.textworld_explorer:CoinCollectorAgent",

@@ -1,13 +1,13 @@
 """What a world model may know of a ScienceWorld game's beginning: its rooms, in the engine's own words."""
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from worldloom.envs.scienceworld_engine import Engine
 
 CURSORY, DETAILED = 0, 1  # EnvObject's modes: as in a list of things, and as when looked at
-CLOSED = "When opened:"
+CLOSED = "door is closed"  # what a container says that hides what it holds
+OPENED = "When opened:"
 
 
 def rooms(engine: Engine) -> str:
@@ -25,30 +25,19 @@ def _is_room(thing: Any) -> bool:
 
 
 def _room(engine: Engine, room: Any) -> str:
-    shown = sorted(_when_opened(engine, room))
-    return "\n".join([_said(room.getDescription(DETAILED)), *([CLOSED] if shown else []), *(f"\t{s}" for s in shown)])
+    said = _said(room.getDescription(DETAILED))
+    if CLOSED not in said:
+        return said
+    boxes = [thing for thing in _contents(engine, room) if CLOSED in thing.getDescription(CURSORY)]
+    return "\n".join([said, OPENED, *sorted(f"\t{_when_opened(box)}" for box in boxes)])
 
 
-def _when_opened(engine: Engine, place: Any) -> Iterator[str]:
-    """What each closed container in a place says when open, if that differs from what it says now."""
-    for thing in _contents(engine, place):
-        box = thing.propContainer()
-        if not box.isDefined():
-            continue
-        box = box.get()
-        if not box.isOpen() and box.isClosable():
-            now, opened = thing.getDescription(CURSORY), _opened(thing, box)
-            if now != opened:
-                yield _said(opened)
-        yield from _when_opened(engine, thing)
-
-
-def _opened(thing: Any, box: Any) -> str:
-    """The description of a closed container as if it were open; it is closed again before anybody can see it."""
-    set_open = getattr(box, "isOpen_$eq")
+def _when_opened(box: Any) -> str:
+    """How a closed container describes itself when open; it is closed again before anybody can see it."""
+    set_open = getattr(box.propContainer().get(), "isOpen_$eq")
     set_open(True)
     try:
-        return str(thing.getDescription(CURSORY))
+        return _said(box.getDescription(CURSORY))
     finally:
         set_open(False)
 
