@@ -64,7 +64,7 @@ class ScienceWorldAgent(Agent):
         choices = CHOICE.findall(observation) if observation.startswith("Ambiguous") else []
         purposeful = self.step is not None and self.random.random() < self.skill
         if choices:
-            return choices[0] if purposeful else self.random.choice([*choices, *choices, "", "the first one"])
+            return str(choices[0] if purposeful else self.random.choice([*choices, *choices, "", "the first one"]))
         self.planned = False
         if self.step is None or not purposeful:
             return Wandering(self.notes, self.random, self.invalid).action()

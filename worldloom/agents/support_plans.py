@@ -76,10 +76,17 @@ class Notes:
         return self.told.get(Call(name, arguments).text, "")
 
     def wish(self, thing: str) -> str | None:
-        """What is to be done with a thing: the last verb of ``WISHES`` before it in the scenario."""
-        before = self.lower[: max(self.lower.find(thing.lower()), 0)]
-        verb = max(WISHES, key=before.rfind)
-        return WISHES[verb] if verb in before else None
+        """What is to be done with a thing: the verb of ``WISHES`` shortest before a mention, else the first after."""
+        places = [found.start() for found in re.finditer(re.escape(self.called(thing)), self.lower)]
+        verbs = [(found.start(), WISHES[found[0]]) for found in re.finditer("|".join(WISHES), self.lower)]
+        before = [(place - at, wish) for place in places for at, wish in verbs if at < place]
+        after = [(at - place, wish) for place in places for at, wish in verbs if at > place]
+        return min(before or after, default=(0, None))[1]
+
+    def called(self, thing: str) -> str:
+        """How the scenario calls a thing: by its name or only by the last word of it."""
+        name = thing.lower()
+        return name if name in self.lower else name.rpartition(" ")[2]
 
     def says(self, value: str) -> bool:
         """The scenario has a value as a word of its own."""
@@ -160,7 +167,7 @@ def _retail_user(notes: Notes) -> Iterator[Call]:
 
 
 def _spoken_of(notes: Notes, order: dict[str, Any], bold: bool) -> list[dict[str, Any]]:
-    return [item for item in order["items"] if bold or item["name"].lower() in notes.lower]
+    return [item for item in order["items"] if bold or notes.called(item["name"]) in notes.lower]
 
 
 def _purchase(notes: Notes, order: dict[str, Any], bold: bool) -> Iterator[Call]:
