@@ -157,6 +157,15 @@ class TestEngine:
             assert env.step(call("transfer_to_human_agents", summary="locked")).observation == "Transfer successful"
             assert env.step(call("done")).info["terminal"] == "success"
 
+    def test_an_assertion_that_cannot_be_asked_does_not_hold(self) -> None:
+        """tau2 takes any value for APN settings, and its assertion on picture messages then looks for an URL in it."""
+        with Support(["telecom"], judge="tau2") as env:
+            task = next(name for name in env.task_ids("train") if "break_apn_mms_setting" in name)
+            *plan, done = env.reset(task).gold_actions or ()
+            for action in [*plan, call("set_apn_settings", apn_settings=[])]:
+                env.step(action)
+            assert env.step(done).info["terminal"] == "failure"
+
     def test_splits_are_tau2s(self) -> None:
         env = Support()
         ids = {split: env.task_ids(split) for split in env.splits}

@@ -194,8 +194,13 @@ class Desk:
         actions = criteria.actions or () if "ACTION" in criteria.reward_basis else ()
         if not all(any(map(action.compare_with_tool_call, self._asked)) for action in actions):
             return False
-        wanted = criteria.env_assertions or ()
-        return all(self.world.run_env_assertion(each, raise_assertion_error=False) for each in wanted)
+        return all(self._holds(each) for each in criteria.env_assertions or ())
+
+    def _holds(self, assertion: Any) -> bool:
+        try:
+            return bool(self.world.run_env_assertion(assertion, raise_assertion_error=False))
+        except (AttributeError, TypeError, ValueError):  # it asks for what the calls have broken or never made
+            return False
 
     def tools(self) -> dict[str, list[str]]:
         """Signatures of the agent's tools and of the customer's, by name."""
