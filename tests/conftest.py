@@ -70,6 +70,19 @@ def _unpack(archive: Path, folder: Path) -> None:
 
 
 @pytest.fixture(scope="session")
+def scienceworld() -> None:
+    """ScienceWorld's package and Java, without which a test is skipped."""
+    from worldloom.envs.scienceworld_engine import java, package
+    from worldloom.errors import MissingDependency
+
+    try:
+        package()
+        java()
+    except MissingDependency as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
 def tiny_lm_folder(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A randomly initialised Llama of two layers with SmolLM2's tokenizer: for mechanics, never for claims."""
     import torch

@@ -11,7 +11,6 @@ from worldloom.agents.scienceworld import ScienceWorldAgent
 from worldloom.agents.scienceworld_notes import HOUSE, Notes, names_in, next_room
 from worldloom.agents.scienceworld_plans import plan_for
 from worldloom.envs.scienceworld import ScienceWorld
-from worldloom.errors import MissingDependency
 from worldloom.rollout import rollout
 
 HALLWAY = (
@@ -197,15 +196,17 @@ def test_an_imagined_world_may_say_anything(skill: float) -> None:
 
 
 @pytest.mark.engine
-def test_skill_shows_on_the_real_engine() -> None:
-    tasks = ["find-animal/test/00225", "find-plant/test/00240", "lifespan-longest-lived/test/00093",
-             "power-component/test/00015", "chemistry-mix-paint-secondary-color/test/00027"]  # fmt: skip
-    try:
-        with ScienceWorld(context="none") as env:
-            won = {
-                skill: sum(rollout(env, ScienceWorldAgent(skill), task).outcome == "success" for task in tasks)
-                for skill in (0.0, 1.0)
-            }
-    except MissingDependency as error:
-        pytest.skip(str(error))
+def test_skill_shows_on_the_real_engine(scienceworld: None) -> None:
+    tasks = [
+        "find-animal/test/00225",
+        "find-plant/test/00240",
+        "lifespan-longest-lived/test/00093",
+        "power-component/test/00015",
+        "chemistry-mix-paint-secondary-color/test/00027",
+    ]
+    with ScienceWorld(context="none") as env:
+        won = {
+            skill: sum(rollout(env, ScienceWorldAgent(skill), task).outcome == "success" for task in tasks)
+            for skill in (0.0, 1.0)
+        }
     assert won == {0.0: 0, 1.0: 5}

@@ -12,12 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-import worldloom.envs
 from worldloom.agents.gold import GoldFollower
 from worldloom.envs import EnvSpec, scienceworld_engine
 from worldloom.envs.check import check_env
-from worldloom.envs.scienceworld import ScienceWorld, ending, speakable
-from worldloom.envs.scienceworld_engine import Answer, Engine
+from worldloom.envs.scienceworld import ScienceWorld
+from worldloom.envs.scienceworld_engine import Engine
 from worldloom.errors import ConfigError, EnvError, MissingDependency
 from worldloom.rollout import rollout
 
@@ -47,21 +46,9 @@ ROOMS = ["kitchen", "living room", "bedroom", "bathroom", "workshop", "greenhous
 CHOICES = ["look at door", "1", "examine egg", "0", "focus on door", "", "look around"]
 
 
-def no_engine() -> str | None:
-    """Why the engine cannot run here."""
-    try:
-        scienceworld_engine.package()
-        scienceworld_engine.java()
-    except MissingDependency as error:
-        return str(error)
-    return None
-
-
-@pytest.fixture(scope="module")
-def env() -> Iterator[ScienceWorld]:
+@pytest.fixture(scope="module", autouse=True)
+def env(scienceworld: None) -> Iterator[ScienceWorld]:
     """One Java process for most tests of this file."""
-    if reason := no_engine():
-        pytest.skip(reason)
     with ScienceWorld() as made:
         yield made
 
@@ -291,17 +278,6 @@ class TestJava:
             env.reset(TASK)
         assert list(tmp_path.iterdir()) == []
 
-    def test_none(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-        with pytest.raises(
-            MissingDependency, match=rf"needs Java 17 or newer, and JAVA_HOME={tmp_path} has no bin/java"
-        ):
-            ScienceWorld()
-        monkeypatch.delenv("JAVA_HOME")
-        monkeypatch.setenv("PATH", str(tmp_path))
-        with pytest.raises(MissingDependency, match=r"needs Java 17 or newer: install it .* or set JAVA_HOME"):
-            ScienceWorld()
-
     def test_one_that_does_not_start(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         program = tmp_path / "bin" / "java"
         program.parent.mkdir()
@@ -315,12 +291,6 @@ class TestJava:
         monkeypatch.setattr(scienceworld_engine, "OLDEST_JAVA", 999)
         with pytest.raises(MissingDependency, match="or newer, not "):
             Engine()
-
-    @pytest.mark.parametrize("name", ["py4j", "scienceworld"])
-    def test_no_package(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, name, None)
-        with pytest.raises(MissingDependency, match=rf'package {name!r}: pip install "worldloom\[scienceworld\]"'):
-            ScienceWorld()
 
 
 class TestTasks:
@@ -342,43 +312,6 @@ class TestTasks:
         with pytest.raises(EnvError, match="has no task"):
             env.reset(task)
 
-    @pytest.mark.parametrize(
-        ("options", "message"),
-        [
-            ({"simplifications": "esay"}, "did you mean 'easy'"),
-            ({"simplifications": "openDoors,teleport"}, "did you mean 'teleportAction'"),
-            ({"context": "room"}, "did you mean 'rooms'"),
-            ({"limit": 3}, "known options: simplifications, context, gold, admissible"),
-        ],
-    )
-    def test_wrong_options(self, options: dict[str, object], message: str) -> None:
-        with pytest.raises(ConfigError, match=message):
-            worldloom.envs.make("scienceworld", **options)
-
-    def test_options_build_the_same_environment(self) -> None:
-        made = ScienceWorld("openDoors,teleportAction", context="none", gold=True)
-        assert ScienceWorld(**made.options).options == made.options
-        assert made.version == "1.2.3"
-
-    def test_step_before_reset(self) -> None:
-        with pytest.raises(EnvError, match="reset"):
-            ScienceWorld().step("look around")
-
     def test_an_electrical_task_without_electrical_actions(self) -> None:
         with ScienceWorld("noElectricalAction") as env, pytest.raises(EnvError, match="electrical"):
             env.reset("power-component/train/00000")
-
-
-@pytest.mark.parametrize(
-    ("score", "completed", "terminal"),
-    [(0.3, False, None), (1.0, True, "success"), (-1.0, False, "failure"), (-1.0, True, "failure"), (0.9, True, None)],
-)
-def test_ending(score: float, completed: bool, terminal: str | None) -> None:
-    assert ending(Answer("", score, completed)) == terminal
-
-
-@pytest.mark.parametrize(
-    ("said", "heard"), [("  go \t to\nkitchen ", "go to kitchen"), ("é", "é"), ("a\ud800b", "a?b"), (" \n", "")]
-)
-def test_speakable(said: str, heard: str) -> None:
-    assert speakable(said) == heard

@@ -232,7 +232,8 @@ def _fill(notes: Notes) -> Plan:
 
 def _into_pot(notes: Notes, thing: str) -> Plan:
     """Put a substance into the pot: food is in the kitchen, metal in the workshop; a liquid is poured from its cup."""
-    room = "kitchen" if thing in notes.things("kitchen") else "workshop"
+    seen = any(re.search(rf"\b{thing}\b(?! cup)", line) for line in notes.lines("kitchen"))
+    room = "kitchen" if seen else "workshop"
     yield Step(room, f"move {thing} to metal pot")
     if "liquid" in notes.heard:
         cup = re.compile(rf"([a-z]+ [a-z]+) \(containing (?:a substance called )?{thing}\)")
