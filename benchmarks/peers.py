@@ -112,7 +112,7 @@ def free_port() -> int:
 
 
 def wait_until_ready(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    """Until the server answers there.
+    """Until the server answers there, whose output goes to ``log``.
 
     Raises:
         ModelError: it ended, or takes too long.

@@ -18,16 +18,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from benchmarks import peers
+from benchmarks.plain import generate
 from worldloom.agents import AgentSpec
 from worldloom.cli import pairs
 from worldloom.envs import EnvSpec
 from worldloom.envs.pool import EnvPool
 from worldloom.envs.worker import Job
 from worldloom.errors import WorldloomError
-from worldloom.lm.base import MAX_NEW_TOKENS, WorldLM
+from worldloom.lm.base import WorldLM
+from worldloom.lm.engine import Counts
 from worldloom.lm.hf import resolve
 from worldloom.lm.server import ServerLM
 from worldloom.lm.session import LocalLM
@@ -44,14 +44,9 @@ def plain(lm: LocalLM, episode: Trajectory, steps: int) -> list[str]:
     ids, told = lm.chat.start(episode.initial_context, episode.initial_observation), []
     for number, action in enumerate(episode.actions[:steps]):
         ids += (lm.chat.after_answer if number else []) + lm.chat.action(action)
-        given = torch.tensor([ids])
-        with torch.inference_mode():
-            found = lm.model.generate(
-                given, attention_mask=torch.ones_like(given), do_sample=False, max_new_tokens=MAX_NEW_TOKENS,
-                eos_token_id=lm.chat.end, pad_token_id=lm.chat.end,
-            )  # fmt: skip
-        told.append(lm.chat.decode(found[0, len(ids) :].tolist()))
-        ids = found[0].tolist()
+        answer = generate(lm, ids)
+        told.append(lm.chat.decode(answer))
+        ids += answer
     return told
 
 
@@ -99,7 +94,7 @@ def ours(lm: LocalLM, few: Sequence[Trajectory], many: Sequence[Trajectory], ask
     told["reference"], rates["reference"] = timed(lambda: [plain(lm, e, asked.steps) for e in few])
     lm.draft = False
     told["undrafted"], rates["single_without_drafts"] = timed(lambda: [imagined(lm, e, asked.steps) for e in few])
-    lm.draft = True
+    lm.draft, lm.engine.counts = True, Counts()
     told["single"], rates["single"] = timed(lambda: [imagined(lm, e, asked.steps) for e in few])
     _, rates["batched"] = timed(lambda: together(lm, many, asked.steps, asked.sessions))
     same = [a == b for a, b in zip(chain(*told["reference"]), chain(*told["single"]), strict=True)]

@@ -8,8 +8,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from worldloom.envs import suggest
-from worldloom.errors import ConfigError
+from worldloom.errors import ConfigError, suggest
 from worldloom.lm.hf import DEFAULT_MODEL
 from worldloom.tokens import Overflow
 

@@ -13,7 +13,9 @@ WorldloomError
 Each message says what was wrong, where, and what to do about it.
 """
 
+import difflib
 from pathlib import Path
+from typing import Any
 
 
 class WorldloomError(Exception):
@@ -55,3 +57,9 @@ class UnsolvableGame(EnvError):
 
 class ModelError(WorldloomError):
     """A model folder or name cannot be loaded or used."""
+
+
+def suggest(name: str, known: Any) -> str:
+    """The end of an error message: the nearest known name, else all of them."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}"

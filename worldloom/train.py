@@ -49,7 +49,7 @@ def train(data: Sequence[Path], out: Path, config: TrainConfig | None = None) ->
     episodes, counts = prepare(trajectories, ChatFormat(tokenizer), config.max_tokens or window(model), config.overflow)
     trainer = WorldTrainer.of(_with_lora(model, config), episodes, out / "checkpoints", config)
     trainer.train(resume_from_checkpoint=last_checkpoint(out / "checkpoints"))
-    return _finish(trainer, tokenizer, out, counts, Replies().learn(trajectories))
+    return _finish(trainer, tokenizer, out, counts, trajectories)
 
 
 def load_all(data: Sequence[Path]) -> list[Trajectory]:
@@ -122,7 +122,7 @@ def last_checkpoint(folder: Path) -> str | None:
 
 
 def _finish(
-    trainer: WorldTrainer, tokenizer: Any, out: Path, counts: dict[str, int], replies: Replies
+    trainer: WorldTrainer, tokenizer: Any, out: Path, counts: dict[str, int], logged: Sequence[Trajectory]
 ) -> dict[str, Any]:
     history = [entry for entry in trainer.state.log_history if "loss" in entry]
     seconds = trainer.clock.seconds()
@@ -148,7 +148,7 @@ def _finish(
     }
     if trainer.is_world_process_zero():
         tokenizer.save_pretrained(out / "model")
-        replies.save(out / "model")
+        Replies().learn(logged).save(out / "model")
         write_json(out / "loss.json", [[entry["step"], entry["loss"]] for entry in history])
         write_json(out / "train.json", metrics)
         shutil.rmtree(out / "checkpoints", ignore_errors=True)

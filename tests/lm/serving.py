@@ -4,20 +4,15 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
-READY_S = 90.0
-STOP_S = 10.0
+from benchmarks import peers
 
 
 class Served(NamedTuple):
@@ -36,7 +31,7 @@ class Served(NamedTuple):
 @contextlib.contextmanager
 def serve(folder: Path, log: Path) -> Iterator[Served]:
     """Serve a local model folder with no network; ready when yielded, ended (the whole group) afterwards."""
-    port = _free_port()
+    port = peers.free_port()
     cache = log.parent / "empty-hub-cache"
     cache.mkdir(exist_ok=True)
     # Threads that spin while they wait make a forward pass twenty times slower on a machine with other work.
@@ -52,31 +47,10 @@ def serve(folder: Path, log: Path) -> Iterator[Served]:
         )
     served = Served(f"http://127.0.0.1:{port}/v1", str(folder), process.pid)
     try:
-        _wait_until_ready(f"http://127.0.0.1:{port}/health", process, log)
+        peers.wait_until_ready(f"http://127.0.0.1:{port}/health", process, log)
         yield served
     finally:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_S)
-        served.kill()
-        process.wait(STOP_S)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + READY_S
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise RuntimeError(f"transformers serve ended with {process.returncode}:\n{log.read_text()[-2000:]}")
-        with contextlib.suppress(urllib.error.URLError, ConnectionError), urllib.request.urlopen(url, timeout=5):
-            return
-        time.sleep(0.1)
-    raise TimeoutError(f"transformers serve is not ready after {READY_S} s:\n{log.read_text()[-2000:]}")
+        peers.end_group(process)
 
 
 class Answer(NamedTuple):

@@ -3,7 +3,7 @@
 import random
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from worldloom.agents.base import Agent, Decision, Start
 
@@ -123,10 +123,6 @@ class ALFWorldAgent(Agent):
 
     def __init__(self, skill: float = 1.0, invalid: float = 0.12, curious: float = 0.0):
         self.skill, self.invalid, self.curious = skill, invalid, curious
-
-    @property
-    def params(self) -> dict[str, Any]:
-        return {"skill": self.skill, "invalid": self.invalid, "curious": self.curious}
 
     def begin(self, start: Start) -> None:
         self.random, self.memory = self.rng(start), Memory()

@@ -33,10 +33,6 @@ class BackOfficeAgent(Agent):
     def __init__(self, skill: float = 1.0, invalid: float = 0.15):
         self.skill, self.invalid = skill, invalid
 
-    @property
-    def params(self) -> dict[str, Any]:
-        return {"skill": self.skill, "invalid": self.invalid}
-
     def begin(self, start: Start) -> None:
         self.random, self.facts = self.rng(start), Facts()
         self.requests = [text for text in REQUEST.split(start.instruction or start.text) if text.strip()]

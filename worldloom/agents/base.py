@@ -1,6 +1,7 @@
 """Who acts: an agent sees text and says an action."""
 
 import hashlib
+import inspect
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -36,8 +37,10 @@ class Agent(ABC):
 
     @property
     def params(self) -> dict[str, Any]:
-        """The settings that make this agent differ from others of its name."""
-        return {}
+        """The settings that make this agent differ from others of its name: its constructor's arguments, kept under
+        their names."""
+        named = inspect.signature(type(self)).parameters
+        return {name: getattr(self, name) for name in named if hasattr(self, name)}
 
     @property
     def ref(self) -> AgentRef:

@@ -1,7 +1,6 @@
 """Agents that follow a list of actions: the gold plan with noise, or a recorded episode."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from worldloom.agents.base import Agent, Decision, Start
 from worldloom.errors import ConfigError
@@ -22,10 +21,6 @@ class GoldFollower(Agent):
 
     def __init__(self, noise: float = 0.0):
         self.noise = noise
-
-    @property
-    def params(self) -> dict[str, Any]:
-        return {"noise": self.noise}
 
     def begin(self, start: Start) -> None:
         if not start.gold_actions:
@@ -51,10 +46,6 @@ class Replay(Agent):
 
     def __init__(self, actions: Sequence[str]):
         self.actions = list(actions)
-
-    @property
-    def params(self) -> dict[str, Any]:
-        return {"actions": self.actions}
 
     def begin(self, start: Start) -> None:
         self.at = 0

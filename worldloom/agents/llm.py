@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from worldloom.agents.base import Agent, Decision, Start
-from worldloom.envs import suggest
-from worldloom.errors import ConfigError, ContextOverflow
+from worldloom.errors import ConfigError, ContextOverflow, suggest
 from worldloom.lm.openai import ChatServer, Message
 from worldloom.trajectory import AgentRef
 

@@ -2,7 +2,6 @@
 
 import random
 import re
-from typing import Any
 
 from worldloom.agents.base import Agent, Decision, Start
 from worldloom.agents.scienceworld_notes import HOUSE, Notes
@@ -31,11 +30,6 @@ class ScienceWorldAgent(Agent):
 
     def __init__(self, skill: float = 1.0, invalid: float = 0.12):
         self.skill, self.invalid = skill, invalid
-
-    @property
-    def params(self) -> dict[str, Any]:
-        """``skill`` and ``invalid``."""
-        return {"skill": self.skill, "invalid": self.invalid}
 
     def begin(self, start: Start) -> None:
         self.random, self.notes = self.rng(start), Notes()

@@ -3,7 +3,6 @@
 import random
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from worldloom.agents.base import Agent, Decision, Start
 from worldloom.errors import ConfigError
@@ -35,10 +34,6 @@ class NoisyGold(Agent):
         for name, chance in self.params.items():
             if not 0 <= chance <= 1:
                 raise ConfigError(f"noisy-gold's {name} is a chance between 0 and 1, not {chance}")
-
-    @property
-    def params(self) -> dict[str, Any]:
-        return {"wrong": self.wrong, "skip": self.skip, "swap": self.swap, "repeat": self.repeat}
 
     def begin(self, start: Start) -> None:
         if not start.gold_actions:

@@ -32,10 +32,6 @@ class SupportAgent(Agent):
     def __init__(self, skill: float = 1.0, invalid: float = 0.15):
         self.skill, self.invalid = skill, invalid
 
-    @property
-    def params(self) -> dict[str, Any]:
-        return {"skill": self.skill, "invalid": self.invalid}
-
     def begin(self, start: Start) -> None:
         self.random = self.rng(start)
         self.notes = Notes(start.instruction or start.text)

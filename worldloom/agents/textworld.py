@@ -2,7 +2,7 @@
 
 import random
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from worldloom.agents.base import Agent, Decision, Start
 
@@ -152,11 +152,6 @@ class TextWorldAgent(Agent):
 
     def __init__(self, skill: float = 1.0, invalid: float = 0.05):
         self.skill, self.invalid = skill, invalid
-
-    @property
-    def params(self) -> dict[str, Any]:
-        """``skill`` and ``invalid``."""
-        return {"skill": self.skill, "invalid": self.invalid}
 
     def begin(self, start: Start) -> None:
         """An episode begins: read the plan."""

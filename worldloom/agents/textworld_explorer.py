@@ -3,7 +3,6 @@
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from worldloom.agents.base import Agent, Decision, Start
 from worldloom.agents.textworld import DIRECTIONS, OPPOSITE, Scene, nonsense, parse_plan, stray
@@ -184,11 +183,6 @@ class Explorer(Agent):
 
     def __init__(self, skill: float = 1.0, invalid: float = 0.05):
         self.skill, self.invalid = skill, invalid
-
-    @property
-    def params(self) -> dict[str, Any]:
-        """``skill`` and ``invalid``."""
-        return {"skill": self.skill, "invalid": self.invalid}
 
     def begin(self, start: Start) -> None:
         """An episode begins."""

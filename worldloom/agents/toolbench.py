@@ -156,10 +156,6 @@ class ToolBenchAgent(Agent):
     def __init__(self, skill: float = 1.0, invalid: float = 0.25):
         self.skill, self.invalid = skill, invalid
 
-    @property
-    def params(self) -> dict[str, Any]:
-        return {"skill": self.skill, "invalid": self.invalid}
-
     def begin(self, start: Start) -> None:
         self.random = self.rng(start)
         query = start.instruction or start.text.partition("\n")[0]

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from worldloom.agents.base import Agent, Decision, Start
 
@@ -85,10 +85,6 @@ class WebShopAgent(Agent):
 
     def __init__(self, skill: float = 1.0, invalid: float = 0.15):
         self.skill, self.invalid = skill, invalid
-
-    @property
-    def params(self) -> dict[str, Any]:
-        return {"skill": self.skill, "invalid": self.invalid}
 
     def begin(self, start: Start) -> None:
         self.random = self.rng(start)

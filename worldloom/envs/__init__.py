@@ -1,6 +1,5 @@
 """Real environments behind one contract, and the one registry of the library."""
 
-import difflib
 import importlib
 import inspect
 from collections.abc import Mapping
@@ -8,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from worldloom.envs.base import Environment, Observation, StepInfo, StepResult
-from worldloom.errors import ConfigError
+from worldloom.errors import ConfigError, suggest
 
 ENVIRONMENTS = {
     "alfworld": "worldloom.envs.alfworld:ALFWorld",
@@ -105,9 +104,3 @@ def imported(target: str) -> Any:
     if found is None:
         raise ConfigError(f"{target!r}: module {module_name!r} has no {attribute!r}{suggest(attribute, vars(module))}")
     return found
-
-
-def suggest(name: str, known: Any) -> str:
-    """The end of an error message: the nearest known name, else all of them."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}"

@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple, TypedDict, overload
 
-from worldloom.envs import suggest
 from worldloom.envs.alfworld_rooms import (
     HOLDS_ONE,
     STANDING,
@@ -30,7 +29,7 @@ from worldloom.envs.alfworld_rooms import (
     position_name,
     problem_pddl,
 )
-from worldloom.errors import ConfigError, EnvError, UnsolvableGame
+from worldloom.errors import ConfigError, EnvError, UnsolvableGame, suggest
 
 __all__ = ["COMPOSER_VERSION", "SIZES", "SPLITS", "TASK_TYPES", "ComposedGame", "compose", "floor_plans", "task_ids"]
 

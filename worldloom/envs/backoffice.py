@@ -13,10 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from worldloom.envs import suggest
 from worldloom.envs.backoffice_apis import INSTALL, MALFORMED, Call, Office, version
 from worldloom.envs.base import Environment, Observation, StepInfo, StepResult
-from worldloom.errors import ConfigError, EnvError, MissingDependency
+from worldloom.errors import EnvError, MissingDependency
 from worldloom.trajectory import Terminal
 
 CATEGORIES = ("base", "miss_param")
@@ -57,8 +56,7 @@ class BackOffice(Environment):
         return SPLITS
 
     def task_ids(self, split: str) -> Sequence[str]:
-        if split not in SPLITS:
-            raise ConfigError(f"backoffice has no split {split!r}{suggest(split, SPLITS)}")
+        self.check_split(split)
         ids = [task_id for task_id, row in _tasks().items() if row["split"] == split]
         random.Random(ORDER).shuffle(ids)
         return ids

@@ -9,7 +9,6 @@ import ast
 import copy
 import datetime
 import decimal
-import importlib.metadata
 import importlib.util
 import inspect
 import json
@@ -18,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
+from worldloom.envs.base import installed_version
 from worldloom.errors import MissingDependency
 
 PACKAGE = "bfcl-eval"
@@ -82,10 +82,7 @@ def version() -> str:
     Raises:
         MissingDependency: it is not installed.
     """
-    try:
-        return importlib.metadata.version(PACKAGE)
-    except importlib.metadata.PackageNotFoundError as error:
-        raise MissingDependency(f"the back office needs the package {PACKAGE}: {INSTALL}") from error
+    return installed_version(PACKAGE, f"the back office needs the package {PACKAGE}: {INSTALL}")
 
 
 @cache

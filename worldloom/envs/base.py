@@ -2,8 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple, TypedDict
 
+from worldloom.errors import ConfigError, MissingDependency, suggest
 from worldloom.trajectory import EnvRef, Terminal
 
 
@@ -72,6 +74,15 @@ class Environment(ABC):
             ConfigError: there is no such split.
         """
 
+    def check_split(self, split: str) -> None:
+        """Refuse a split that there is not, with the nearest name.
+
+        Raises:
+            ConfigError: there is no such split.
+        """
+        if split not in self.splits:
+            raise ConfigError(f"{self.name} has no split {split!r}{suggest(split, self.splits)}")
+
     @abstractmethod
     def reset(self, task_id: str, seed: int = 0) -> Observation:
         """Start a task. Whatever was going on is given up.
@@ -93,3 +104,19 @@ class Environment(ABC):
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def installed_version(package: str, needed: str) -> str:
+    """The version of a package that an environment plays with.
+
+    Args:
+        package: its name on PyPI.
+        needed: what to tell somebody who lacks it.
+
+    Raises:
+        MissingDependency: it is not installed.
+    """
+    try:
+        return version(package)
+    except PackageNotFoundError as error:
+        raise MissingDependency(needed) from error

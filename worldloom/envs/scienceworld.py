@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any, Literal
 
-from worldloom.envs import suggest
 from worldloom.envs.base import Environment, Observation, StepInfo, StepResult
 from worldloom.envs.scienceworld_context import rooms, word2world
 from worldloom.envs.scienceworld_engine import Answer, Engine, java, package
-from worldloom.errors import ConfigError, EnvError
+from worldloom.errors import ConfigError, EnvError, suggest
 from worldloom.trajectory import Terminal
 
 SIMPLIFICATIONS = (
@@ -83,8 +82,7 @@ class ScienceWorld(Environment):
         Raises:
             ConfigError: there is no such split.
         """
-        if split not in SPLITS:
-            raise ConfigError(f"scienceworld has no split {split!r}{suggest(split, SPLITS)}")
+        self.check_split(split)
         ids = [[f"{task}/{split}/{number:05d}" for number in numbers] for task, numbers in self._numbers(split).items()]
         return [task_id for turn in zip_longest(*ids) for task_id in turn if task_id is not None]
 

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from worldloom.envs import suggest
 from worldloom.envs.base import Environment, Observation, StepInfo, StepResult
 from worldloom.envs.support_desk import DOMAINS, MALFORMED, Call, Desk, find_task, gold_calls, split_ids, told, version
 from worldloom.envs.support_records import initial_context
-from worldloom.errors import ConfigError, EnvError
+from worldloom.errors import ConfigError, EnvError, suggest
 from worldloom.trajectory import Terminal
 
 SPLITS = ("train", "test", "extra")
@@ -69,8 +68,7 @@ class Support(Environment):
         return SPLITS if "telecom" in self.domains else SPLITS[:2]
 
     def task_ids(self, split: str) -> Sequence[str]:
-        if split not in self.splits:
-            raise ConfigError(f"support has no split {split!r}{suggest(split, self.splits)}")
+        self.check_split(split)
         return _ids(self.domains, split)
 
     def reset(self, task_id: str, seed: int = 0) -> Observation:

@@ -7,13 +7,13 @@ would never end is refused.
 
 import hashlib
 import importlib
-import importlib.metadata
 import inspect
 import json
 import re
 from functools import cache
 from typing import Any, NamedTuple
 
+from worldloom.envs.base import installed_version
 from worldloom.errors import EnvError, MissingDependency
 
 DOMAINS = ("airline", "retail", "telecom")
@@ -54,10 +54,7 @@ def version() -> str:
     Raises:
         MissingDependency: it is not installed.
     """
-    try:
-        return importlib.metadata.version(PACKAGE)
-    except importlib.metadata.PackageNotFoundError as error:
-        raise MissingDependency(f"the support desk needs the package {PACKAGE}: {INSTALL}") from error
+    return installed_version(PACKAGE, f"the support desk needs the package {PACKAGE}: {INSTALL}")
 
 
 @cache

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from worldloom.cache import cache_dir
-from worldloom.envs import suggest
 from worldloom.envs.base import Environment, Observation, StepInfo, StepResult
 from worldloom.envs.textworld_families import check_choice, game_options, split_options
 from worldloom.envs.textworld_games import STATUS, cached_game, engine, is_whole, plain, quiet, tour
-from worldloom.errors import ConfigError, EnvError
+from worldloom.errors import EnvError
 from worldloom.trajectory import Terminal
 
 logger = logging.getLogger(__name__)
@@ -99,8 +98,7 @@ class TextWorld(Environment):
         Raises:
             ConfigError: there is no such split.
         """
-        if split not in GAMES:
-            raise ConfigError(f"{self.name} has no split {split!r}{suggest(split, GAMES)}")
+        self.check_split(split)
         return [f"{self.family}/{split}/{number:05d}" for number in range(GAMES[split])]
 
     def reset(self, task_id: str, seed: int = 0) -> Observation:

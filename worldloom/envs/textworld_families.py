@@ -3,8 +3,7 @@
 import importlib
 from typing import Any
 
-from worldloom.envs import suggest
-from worldloom.errors import ConfigError
+from worldloom.errors import ConfigError, suggest
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "simple": {"rewards": "dense", "goal": "detailed"},

@@ -9,11 +9,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from worldloom.envs import suggest
 from worldloom.envs.base import Environment, Observation, StepInfo, StepResult
 from worldloom.envs.toolbench_call import Call, parse_call
 from worldloom.envs.toolbench_record import FINISH, SPLITS, Answered, Answers, Function, Query, record
-from worldloom.errors import ConfigError, EnvError
+from worldloom.errors import ConfigError, EnvError, suggest
 from worldloom.trajectory import Terminal
 
 KINDS = ("sessions", "calls")
@@ -80,8 +79,7 @@ class ToolBench(Environment):
         Raises:
             ConfigError: there is no such split.
         """
-        if split not in SPLITS:
-            raise ConfigError(f"toolbench has no split {split!r}{suggest(split, SPLITS)}")
+        self.check_split(split)
         chosen = [query for query in self.queries.values() if query.split == split]
         if self.kind == "sessions":
             return [f"sessions/{query.id}" for query in chosen]

@@ -75,8 +75,7 @@ class WebShop(Environment):
         return tuple(reversed(SPLITS))
 
     def task_ids(self, split: str) -> Sequence[str]:
-        if split not in SPLITS:
-            raise ConfigError(f"webshop has no split {split!r}; it has {', '.join(self.splits)}")
+        self.check_split(split)
         return self.catalogue.splits[split]
 
     def reset(self, task_id: str, seed: int = 0) -> Observation:

@@ -27,7 +27,7 @@ from worldloom.trajectory import EnvRef, Failure, Trajectory
 logger = logging.getLogger(__name__)
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-GRACE_SECONDS = 3.0  # between being asked to end and being ended
+GRACE_SECONDS = 10.0  # between being asked to end and being ended; a busy machine needs some to close an engine
 
 
 class Job(NamedTuple):

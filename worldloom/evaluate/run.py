@@ -70,8 +70,7 @@ def evaluate(
     records = score_all(out / RECORDS, lm, real)
     metrics: Record = {"name": name or out.name, **_about(model, env, split, real)}
     if records:
-        logged = getattr(getattr(lm, "guesser", lm), "replies", None)
-        metrics["one_step"] = one_step_metrics(records, real, logged)
+        metrics["one_step"] = one_step_metrics(records, real, lm.replies)
     if agents and env and split:
         chosen = choose_tasks(env, split, tasks, seed)
         consistency = run_consistency(out, env, lm, agents, split, chosen, seed, max_steps, workers)
@@ -128,8 +127,9 @@ def score_all(path: Path, lm: Any, real: Sequence[Trajectory]) -> list[Record]:
 def _scored(lm: Any, missing: Mapping[str, Trajectory]) -> Iterator[list[Record]]:
     """Records of episodes, several at a time; first of those that the model's window cannot hold."""
     from worldloom.lm.score import batches
+    from worldloom.lm.session import LocalLM
 
-    if not hasattr(lm, "chat"):
+    if not isinstance(lm, LocalLM):
         yield from _generated(lm, missing)
         return
     fitting = []

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from worldloom.lm.replies import Replies
 from worldloom.trajectory import Trajectory
 
 MAX_NEW_TOKENS = 512  # Word2World's limit
@@ -33,10 +34,25 @@ class WorldSession(Protocol):
         ...
 
 
+def check_rewind(steps: int, taken: int) -> None:
+    """Refuse to take back more steps than there are.
+
+    Raises:
+        ValueError: there were not as many.
+    """
+    if not 0 <= steps <= taken:
+        raise ValueError(f"cannot take back {steps} steps of {taken}")
+
+
 class WorldLM(Protocol):
-    """A language model that can be asked what comes next."""
+    """A language model that can be asked what comes next. ``replies`` are the logged ones that it knows, if any."""
 
     name: str
+
+    @property
+    def replies(self) -> Replies | None:
+        """See above."""
+        ...
 
     def session(self, initial_context: str | None, initial_observation: str) -> WorldSession:
         """Begin an episode."""

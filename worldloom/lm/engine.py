@@ -174,7 +174,7 @@ class Engine:
         request.passes += 1
         request.cache.used = next(self._clock)
         if request.start:
-            self._beginnings.setdefault(request.beginning, request.cache)
+            self._beginnings[request.beginning] = request.cache  # the newest: an older one may have been dropped
         if request.answer[-1] == self.end:
             self.counts.add(request)
             request.future.set_result(request.answer)
@@ -188,8 +188,8 @@ class Engine:
                     continue  # it is being computed for another session, to be shared in the next pass
                 new.add(request.beginning)
             chunk = request.chunk(len(active) > CROWD)
-            fits = self._has_room(chunk, active) and tokens + chunk.size <= PASS_TOKENS
-            if chosen and not fits:
+            crowded = chosen and tokens + chunk.size > PASS_TOKENS
+            if crowded or (not self._has_room(chunk, active) and chosen):
                 continue
             self._caches.add(request.cache)
             request.cache.reserve(request.cache.length + chunk.size)

@@ -13,8 +13,12 @@ Guess = Callable[[list[int]], list[list[int]]]
 
 def remembering(initial_context: str | None, initial_observation: str) -> Memory:
     """The memory of an episode that begins so."""
+    return _heard(system_text(initial_context, initial_observation))
+
+
+def _heard(system: str) -> Memory:
     memory = Memory()
-    for line in system_text(initial_context, initial_observation).split("\n"):
+    for line in system.split("\n"):
         memory.hear(line)
     return memory
 
@@ -30,15 +34,15 @@ class Guesser:
         drafter = Drafter(self.replies, memory, action)
 
         def guesses(said: list[int]) -> list[list[int]]:
-            drafts = drafter.guesses(self.chat.decode(said))
-            return [ids for parts in drafts if (ids := self._joining(said, parts))]
+            text = self.chat.decode(said)
+            return [ids for parts in drafter.guesses(text) if (ids := self._joining(said, text, parts))]
 
         return guesses
 
-    def _joining(self, said: list[int], parts: Sequence[str]) -> list[int]:
+    def _joining(self, said: list[int], text: str, parts: Sequence[str]) -> list[int]:
         """The tokens by which a guess goes on after those of an answer's beginning; none if they do not join."""
         ended = parts[-1] == END
-        ids = self.chat.answer(self.chat.decode(said) + "".join(parts[:-1] if ended else parts))
+        ids = self.chat.answer(text + "".join(parts[:-1] if ended else parts))
         return ids[len(said) : None if ended else -1] if ids[: len(said)] == said else []
 
     def resume(self, prompt: Sequence[int]) -> Guess:
@@ -46,9 +50,7 @@ class Guesser:
         turns = list(self._turns(list(prompt)))
         if not turns:
             return lambda said: []
-        memory = Memory()
-        for line in turns[0][0].split("\n"):
-            memory.hear(line)
+        memory = _heard(turns[0][0])
         for answer, _ in turns[1:]:
             memory.hear(answer)
         return self.guess(memory, turns[-1][1])

@@ -87,9 +87,12 @@ def prepare_model(model: Any) -> None:
 def new_cache(model: Any) -> KVCache:
     """An empty cache for a model."""
     config = model.config
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return KVCache(config.num_hidden_layers, heads, size, model.dtype, model.device)
+    return KVCache(config.num_hidden_layers, _key_heads(config), size, model.dtype, model.device)
+
+
+def _key_heads(config: Any) -> int:
+    return int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
 
 
 @torch.inference_mode()
@@ -98,8 +101,7 @@ def forward(model: Any, chunks: Sequence[Chunk]) -> list[torch.Tensor]:
 
     The caches take the certain tokens in; the drafts' keys and values stand behind them, for the caller to keep.
     """
-    config = model.config
-    groups = config.num_attention_heads // (getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
+    groups = model.config.num_attention_heads // _key_heads(model.config)
     for chunk in chunks:
         chunk.prepare(groups, model.dtype)
     ids = torch.tensor([[i for chunk in chunks for i in chunk.ids]], device=model.device)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from worldloom.errors import ModelError
-from worldloom.lm.base import MAX_NEW_TOKENS
+from worldloom.lm.base import MAX_NEW_TOKENS, check_rewind
 from worldloom.lm.draft import Drafter, Memory
 from worldloom.lm.guess import remembering
 from worldloom.lm.replies import END, Replies
@@ -92,8 +92,7 @@ class RetrievalSession:
         Raises:
             ValueError: there were not as many.
         """
-        if not 0 <= steps <= self.taken:
-            raise ValueError(f"cannot take back {steps} steps of {self.taken}")
+        check_rewind(steps, self.taken)
         if steps:
             self.memory.forget(self.lengths[-steps])
             del self.lengths[-steps:]

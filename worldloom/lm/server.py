@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from worldloom.errors import ContextOverflow
-from worldloom.lm.base import MAX_NEW_TOKENS
+from worldloom.lm.base import MAX_NEW_TOKENS, check_rewind
 from worldloom.lm.openai import ChatServer, Message
 from worldloom.protocol import render, system_text
 from worldloom.trajectory import Trajectory
@@ -26,6 +26,7 @@ class ServerLM:
     def __init__(self, at_once: int = 16, **settings: Any):
         self.server = ChatServer(**{"temperature": 0.0, "max_tokens": MAX_NEW_TOKENS, **settings})
         self.name = self.server.model
+        self.replies = None
         self._turns = threading.Semaphore(at_once)
 
     def session(self, initial_context: str | None, initial_observation: str) -> "ServerSession":
@@ -84,7 +85,6 @@ class ServerSession:
         Raises:
             ValueError: there were not as many.
         """
-        if not 0 <= steps <= self.taken:
-            raise ValueError(f"cannot take back {steps} steps of {self.taken}")
+        check_rewind(steps, self.taken)
         if steps:
             del self.messages[-2 * steps :]

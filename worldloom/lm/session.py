@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from worldloom.errors import ContextOverflow
-from worldloom.lm.base import MAX_NEW_TOKENS
+from worldloom.lm.base import MAX_NEW_TOKENS, check_rewind
 from worldloom.lm.draft import Memory
 from worldloom.lm.engine import GIB, Engine, Request, Sampling
 from worldloom.lm.guess import Guess, Guesser, remembering
@@ -51,6 +51,11 @@ class LocalLM:
         self.draft = draft
         self.engine = Engine(self.model, self.chat.end, cache_bytes, sessions)
 
+    @property
+    def replies(self) -> Replies:
+        """What was logged of the environment that it learnt; may be empty."""
+        return self.guesser.replies
+
     def session(self, initial_context: str | None, initial_observation: str) -> "Session":
         """Begin an episode."""
         memory = remembering(initial_context, initial_observation)
@@ -87,8 +92,7 @@ class Session:
         Raises:
             ValueError: there were not as many.
         """
-        if not 0 <= steps <= len(self.turns):
-            raise ValueError(f"cannot take back {steps} steps of {len(self.turns)}")
+        check_rewind(steps, self.taken)
         if steps:
             length, heard = self.turns[-steps]
             del self.turns[-steps:], self.ids[length:]
