@@ -22,7 +22,7 @@ class Sizes(NamedTuple):
     def of(cls, minutes: float) -> "Sizes":
         """Scaled from an estimate for 25 minutes."""
         share = minutes / FULL_MINUTES
-        return cls(max(8, round(220 * share)), 14 * share, max(4, round(30 * share)), max(2, round(12 * share)))
+        return cls(max(8, round(150 * share)), 18 * share, max(4, round(30 * share)), max(2, round(12 * share)))
 
 
 def mixed_agents() -> list[AgentSpec]:
@@ -52,7 +52,7 @@ def demo(out: Path, minutes: float = FULL_MINUTES, workers: int = 2) -> dict[str
     agents = mixed_agents()[:4]  # those that mostly act with a purpose: four levels of noise
     collect(out / "train", env, agents, "train", tasks=sizes.episodes, max_steps=30, workers=workers)
     collect(out / "test", env, agents, "valid_seen", tasks=sizes.test_episodes, seed=1, max_steps=30, workers=workers)
-    train([out / "train" / TRAJECTORIES], out / "model", TrainConfig(minutes=sizes.train_minutes))
+    train([out / "train" / TRAJECTORIES], out / "model", TrainConfig(minutes=sizes.train_minutes, batch=2))
     return evaluate(
         out / "evaluate", str(out / "model"), name="demo", data=out / "test" / TRAJECTORIES, env=env,
         split="valid_seen", tasks=sizes.tasks, agents=[agents[0]], max_steps=30, workers=workers,
