@@ -1,6 +1,7 @@
 """Steps per second of a world model: the plain way, our engine, other engines, and the real environment.
 
-    python -m benchmarks.world_model MODEL --data FILE --env alfworld -o games=official [--peers vllm,llama.cpp]
+    python -m benchmarks.world_model MODEL --data FILE --env alfworld -o games=official \\
+        [--peers vllm,llama.cpp] [--real textworld,scienceworld]
 
 All answer the actions of the same recorded episodes, in one run. The plain way reads the whole history anew at each
 step, through transformers' ``generate``. Prints a table and writes results/speed-wm-ENV/metrics.json.
@@ -22,7 +23,7 @@ from benchmarks import peers
 from benchmarks.plain import generate
 from worldloom.agents import AgentSpec
 from worldloom.cli import pairs
-from worldloom.envs import EnvSpec
+from worldloom.envs import EnvSpec, make
 from worldloom.envs.pool import EnvPool
 from worldloom.envs.worker import Job
 from worldloom.errors import WorldloomError
@@ -69,14 +70,25 @@ def timed(play: Callable[[], Told]) -> tuple[Told, float]:
     return told, sum(map(len, told)) / (time.monotonic() - start)
 
 
-def really(env: EnvSpec, episodes: Sequence[Trajectory], steps: int) -> float:
+def really(env: EnvSpec, jobs: Sequence[Job]) -> float:
     """Steps per second of the real engine in two processes, resets included, their start not."""
-    jobs = [
+    with EnvPool(env, workers=2) as pool:
+        return timed(lambda: [f.result().actions for f in [pool.submit(job) for job in jobs]])[1]
+
+
+def replays(episodes: Sequence[Trajectory], steps: int) -> list[Job]:
+    """The recorded actions once more."""
+    return [
         Job(e.task.id, AgentSpec("replay", {"actions": e.actions[:steps]}), 0, e.task.split or "train", steps)
         for e in episodes
     ]
-    with EnvPool(env, workers=2) as pool:
-        return timed(lambda: [f.result().actions for f in [pool.submit(job) for job in jobs]])[1]
+
+
+def scripted(name: str, count: int, steps: int) -> list[Job]:
+    """Another environment's first tasks, for its own scripted agent."""
+    with make(name) as env:
+        tasks = env.task_ids("train")[:count]
+    return [Job(task, AgentSpec(f"scripted-{name}", {"skill": 0.7}), 0, "train", steps) for task in tasks]
 
 
 def real_rates(asked: Any, episodes: Sequence[Trajectory]) -> Rates:
@@ -84,7 +96,10 @@ def real_rates(asked: Any, episodes: Sequence[Trajectory]) -> Rates:
     names = {asked.env: asked.env}
     if asked.env == "alfworld":
         names = {"alfworld": "benchmarks.alfworld_engine:PlainALFWorld", "alfworld_kept": "alfworld"}
-    return {name: really(EnvSpec(target, pairs(asked.option)), episodes, asked.steps) for name, target in names.items()}
+    jobs = replays(episodes, asked.steps)
+    rates = {name: really(EnvSpec(target, pairs(asked.option)), jobs) for name, target in names.items()}
+    others = [name for name in asked.real.split(",") if name]
+    return rates | {name: really(EnvSpec(name), scripted(name, len(episodes), asked.steps)) for name in others}
 
 
 def ours(lm: LocalLM, few: Sequence[Trajectory], many: Sequence[Trajectory], asked: Any) -> tuple[Rates, Rates]:
@@ -162,6 +177,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--alone", type=int, default=3, help="episodes for the ways that take one at a time")
     parser.add_argument("--scale", default="1,4,16,64,65", help="how many sessions at once, each in a run of its own")
     parser.add_argument("--peers", default="", help="vllm,llama.cpp")
+    parser.add_argument(
+        "--real", default="", help="other environments whose real engines are timed: textworld,scienceworld"
+    )
     return parser.parse_args()
 
 

@@ -12,6 +12,7 @@ from worldloom.lm.engine import GIB, Engine, Request, Sampling
 from worldloom.lm.guess import Guess, Guesser, remembering
 from worldloom.lm.hf import fast_bfloat16, load_model, load_tokenizer, resolve, window
 from worldloom.lm.packed import new_cache, prepare_model
+from worldloom.lm.prepacked import prepack
 from worldloom.lm.replies import Replies
 from worldloom.tokens import ChatFormat
 
@@ -46,6 +47,7 @@ class LocalLM:
         loaded = load_model(model, dtype or (torch.bfloat16 if fast_bfloat16() else torch.float32))
         self.model = loaded.to(device).eval()
         prepare_model(self.model)
+        prepack(self.model)
         self.window = window(self.model)
         self.guesser = Guesser(self.chat, Replies.load(Path(resolve(model))))
         self.draft = draft

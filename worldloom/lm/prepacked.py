@@ -1,0 +1,37 @@
+"""Weights laid out once as oneDNN multiplies them; without that a CPU lays them out anew in each pass.
+
+It is what torch's own compiler does to frozen weights (``torch.ops.mkldnn._linear_pointwise``). The products are the
+same to the bit; those of few rows, as when one session is answered, are about twice as fast.
+"""
+
+from typing import Any
+
+import torch
+
+ROWS = 32  # about what a drafted answer has; the layout serves any number
+
+
+class PrepackedLinear(torch.nn.Module):
+    """A linear layer for inference, from (..., inputs) to (..., outputs), in bfloat16 on a CPU."""
+
+    def __init__(self, linear: torch.nn.Linear):
+        super().__init__()
+        self.bias = linear.bias
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), ROWS)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+        return found
+
+
+@torch.inference_mode()
+def prepack(model: Any) -> None:
+    """Replace a model's linear layers, if it is in bfloat16 on a CPU that oneDNN knows how to use; else do nothing.
+
+    The model can then no longer be trained or saved.
+    """
+    if model.dtype != torch.bfloat16 or model.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return
+    linear = [name for name, module in model.named_modules() if type(module) is torch.nn.Linear]
+    for name in linear:
+        model.set_submodule(name, PrepackedLinear(model.get_submodule(name)))
