@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import peers
-from benchmarks.plain import generate
+from benchmarks.plain import PlainLM
 from worldloom.agents import AgentSpec
 from worldloom.cli import pairs
 from worldloom.envs import EnvSpec, make
@@ -40,12 +40,12 @@ Rates = dict[str, float]
 OURS_IN_VLLM = "vllm with our guesses"
 
 
-def plain(lm: LocalLM, episode: Trajectory, steps: int) -> list[str]:
+def plain(lm: PlainLM, episode: Trajectory, steps: int) -> list[str]:
     """What the model answers by ``generate`` over the whole history, step by step."""
     ids, told = lm.chat.start(episode.initial_context, episode.initial_observation), []
     for number, action in enumerate(episode.actions[:steps]):
         ids += (lm.chat.after_answer if number else []) + lm.chat.action(action)
-        answer = generate(lm, ids)
+        answer = lm.generate(ids)
         told.append(lm.chat.decode(answer))
         ids += answer
     return told
@@ -105,8 +105,8 @@ def real_rates(asked: Any, episodes: Sequence[Trajectory]) -> Rates:
 def ours(lm: LocalLM, few: Sequence[Trajectory], many: Sequence[Trajectory], asked: Any) -> tuple[Rates, Rates]:
     """Rates of the plain way and of our engine; and how often the text was the plain way's."""
     imagined(lm, few[0], 1)  # what is done once is done
-    told, rates = {}, {}
-    told["reference"], rates["reference"] = timed(lambda: [plain(lm, e, asked.steps) for e in few])
+    told, rates, reference = {}, {}, PlainLM(lm)
+    told["reference"], rates["reference"] = timed(lambda: [plain(reference, e, asked.steps) for e in few])
     lm.draft = False
     told["undrafted"], rates["single_without_drafts"] = timed(lambda: [imagined(lm, e, asked.steps) for e in few])
     lm.draft, lm.engine.counts = True, Counts()

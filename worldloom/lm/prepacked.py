@@ -30,8 +30,14 @@ def prepack(model: Any) -> None:
 
     The model can then no longer be trained or saved.
     """
-    if model.dtype != torch.bfloat16 or model.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+    if model.dtype != torch.bfloat16 or model.device.type != "cpu" or not _supported():
         return
     linear = [name for name, module in model.named_modules() if type(module) is torch.nn.Linear]
     for name in linear:
         model.set_submodule(name, PrepackedLinear(model.get_submodule(name)))
+
+
+def _supported() -> bool:
+    """Whether torch was built with oneDNN, and oneDNN multiplies bfloat16 on this CPU."""
+    asked = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return asked is not None and bool(asked())
