@@ -273,8 +273,18 @@ def _flat(found: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
         name = f"{above}{key}".replace("_", " ")
         if isinstance(value, Mapping):
             yield from _flat(value, f"{name}: ")
+        elif isinstance(value, list):
+            yield from _listed(name, value)
         elif value is not None:
             yield name, value
+
+
+def _listed(name: str, values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    parts = [(f"{name} {n}", value) for n, value in enumerate(values, 1) if isinstance(value, Mapping)]
+    for part, value in parts:
+        yield from _flat(value, f"{part}: ")
+    if not parts:
+        yield name, ", ".join(map(str, values))
 
 
 def _number(value: Any) -> str:

@@ -15,6 +15,7 @@ from worldloom.errors import ConfigError, ContextOverflow
 from worldloom.evaluate.consistency import AT_ONCE, consistency_metrics, run_consistency
 from worldloom.evaluate.one_step import answer_episode, one_step_metrics, score_episodes
 from worldloom.evaluate.report import write_report
+from worldloom.lineage import training_of
 from worldloom.progress import progress
 from worldloom.rollout import MAX_STEPS
 from worldloom.runs import Log, begin, open_run, provenance, read_json, read_records, write_json
@@ -107,8 +108,8 @@ def _about(model: str, env: EnvSpec | None, split: str | None, real: Sequence[Tr
         "split": split or real[0].task.split,
         "model": str(model),
     }
-    trained = Path(model) / "train.json"
-    return {**about, "train": read_json(trained)} if trained.exists() else about
+    trained = training_of(model)
+    return {**about, "train": trained} if trained else about
 
 
 def score_all(path: Path, lm: Any, real: Sequence[Trajectory]) -> list[Record]:

@@ -13,6 +13,7 @@ from worldloom.lm.guess import Guess, Guesser, remembering
 from worldloom.lm.hf import fast_bfloat16, load_model, load_tokenizer, resolve, window
 from worldloom.lm.packed import new_cache, prepare_model
 from worldloom.lm.replies import Replies
+from worldloom.naming import Naming
 from worldloom.tokens import ChatFormat
 
 
@@ -40,7 +41,7 @@ class LocalLM:
         cache_bytes: int = 4 * GIB,
         sessions: int = 64,
     ):
-        self.chat = ChatFormat(load_tokenizer(model))
+        self.chat = ChatFormat(load_tokenizer(model), Naming.load(Path(resolve(model))))
         self.name = str(model)
         device = "cuda" if torch.cuda.is_available() else "cpu"
         loaded = load_model(model, dtype or (torch.bfloat16 if fast_bfloat16() else torch.float32))
@@ -56,10 +57,10 @@ class LocalLM:
         """What was logged of the environment that it learnt; may be empty."""
         return self.guesser.replies
 
-    def session(self, initial_context: str | None, initial_observation: str) -> "Session":
-        """Begin an episode."""
+    def session(self, initial_context: str | None, initial_observation: str, env: str | None = None) -> "Session":
+        """Begin an episode; see ``worldloom.lm.base.WorldLM``."""
         memory = remembering(initial_context, initial_observation)
-        return Session(self, self.chat.start(initial_context, initial_observation), memory)
+        return Session(self, self.chat.start(initial_context, initial_observation, env), memory)
 
     def guess(self, memory: Memory, action: str) -> Guess:
         """What may be answered to an action; nothing if drafting is off."""
