@@ -56,12 +56,19 @@ def train(data: Sequence[Path], out: Path, config: TrainConfig | None = None) ->
         found: dict[str, Any] = read_json(out / "train.json")
         return found
     tokenizer, model = load_tokenizer(config.model), load_model(config.model)
-    naming = Naming.load(Path(resolve(config.model))).learning(groups, config.name_environment)
+    base = Path(resolve(config.model))
+    naming, replies = Naming.load(base).learning(groups, config.name_environment), Replies.load(base)
     corpus = gather(groups, ChatFormat(tokenizer, naming), config.max_tokens or window(model), config)
     trainer = WorldTrainer.of(_with_lora(model, config), corpus.episodes, out / "checkpoints", config, corpus.order)
     trainer.train(resume_from_checkpoint=last_checkpoint(out / "checkpoints"))
     about = {**lineage(config.model), "data": [path.as_posix() for path in data], **amounts(corpus, trainer)}
-    return _finish(trainer, corpus.chat, out, about, trajectories)
+    metrics = about | _saved(trainer, out, about["tokens_seen"])
+    if trainer.is_world_process_zero():
+        corpus.chat.tokenizer.save_pretrained(out / "model")
+        naming.save(out / "model")
+        replies.learn(trajectories).save(out / "model")
+        _conclude(trainer, out, metrics)
+    return metrics
 
 
 def by_environment(trajectories: Iterable[Trajectory]) -> dict[str, list[Trajectory]]:
@@ -187,39 +194,33 @@ def amounts(corpus: Corpus, trainer: WorldTrainer) -> dict[str, Any]:
     return {**found, "environments": {env: {**c, "episodes_seen": seen[env]} for env, c in counts.items()}}
 
 
-def _finish(
-    trainer: WorldTrainer, chat: ChatFormat, out: Path, about: dict[str, Any], logged: Sequence[Trajectory]
-) -> dict[str, Any]:
-    history = [entry for entry in trainer.state.log_history if "loss" in entry]
-    seconds = trainer.clock.seconds()
+def _saved(trainer: WorldTrainer, out: Path, tokens: int) -> dict[str, Any]:
+    """Write the weights; and how the training went."""
+    seconds, history = trainer.clock.seconds(), _losses(trainer)
     trained = trainer.accelerator.unwrap_model(trainer.model)
     parameters = sum(p.numel() for p in trained.parameters() if p.requires_grad)
     if trainer.config.lora_rank is not None:
         trained.save_pretrained(out / "adapter")
         trainer.model = trained.merge_and_unload()
     trainer.save_model(str(out / "model"))
-    metrics = {
-        **about,
+    return {
         "epochs": round(min(trainer.state.epoch or 0.0, trainer.config.epochs), 3),
         "steps": trainer.state.global_step,
         "seconds": round(seconds, 1),
-        "tokens_per_second": round(about["tokens_seen"] / seconds, 1),
+        "tokens_per_second": round(tokens / seconds, 1),
         "trainable_parameters": parameters,
         "precision": "bfloat16" if trainer.args.bf16 else "float32",
-        "loss_first": history[0]["loss"],
-        "loss_last": sum(entry["loss"] for entry in history[-10:]) / len(history[-10:]),
+        "loss_first": history[0][1],
+        "loss_last": sum(loss for _, loss in history[-10:]) / len(history[-10:]),
     }
-    if trainer.is_world_process_zero():
-        _save_beside(trainer.config, chat, out / "model", logged)
-        write_json(out / "loss.json", [[entry["step"], entry["loss"]] for entry in history])
-        write_json(out / "model" / "train.json", metrics)
-        write_json(out / "train.json", metrics)  # last: it says that the run is finished
-        shutil.rmtree(out / "checkpoints", ignore_errors=True)
-    return metrics
 
 
-def _save_beside(config: TrainConfig, chat: ChatFormat, folder: Path, logged: Sequence[Trajectory]) -> None:
-    """What goes with the weights; the replies that the model knew before are kept and added to."""
-    chat.tokenizer.save_pretrained(folder)
-    chat.naming.save(folder)
-    Replies.load(Path(resolve(config.model))).learn(logged).save(folder)
+def _losses(trainer: WorldTrainer) -> list[tuple[int, float]]:
+    return [(entry["step"], entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
+
+
+def _conclude(trainer: WorldTrainer, out: Path, metrics: dict[str, Any]) -> None:
+    write_json(out / "loss.json", _losses(trainer))
+    write_json(out / "model" / "train.json", metrics)
+    write_json(out / "train.json", metrics)  # last: it says that the run is finished
+    shutil.rmtree(out / "checkpoints", ignore_errors=True)
