@@ -23,6 +23,7 @@ from worldloom.envs import ENVIRONMENTS, Environment, EnvSpec
 from worldloom.envs.pool import EnvPool, Job
 from worldloom.envs.rules import is_over, step_faults
 from worldloom.errors import MissingDependency
+from worldloom.trajectory import Trajectory
 
 pytestmark = pytest.mark.engine
 
@@ -128,6 +129,7 @@ def test_kills_in_the_midst_of_a_step_cost_no_more_than_an_episode(name: str, tm
     assert records[3].error.message.startswith("the worker died of SIGKILL (out of memory?)")
     assert records[3].error.message.endswith("tried 2 times")
     assert all(record.steps and record.outcome for number, record in enumerate(records) if number != 3)
+    assert [Trajectory.from_json(record.to_json()) for record in records] == records
     killed = {int(mark.name): json.loads(mark.read_text()) for mark in tmp_path.glob("*/*")}
     assert len(killed) == 3
     gone = mine | set(killed) | {child for below in killed.values() for child in below}

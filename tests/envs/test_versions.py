@@ -1,13 +1,12 @@
 """What was recorded in one version of an engine goes with no other version."""
 
-import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.envs.corridor import Corridor, Walker
+from tests.envs.corridor import Corridor, Versioned, Walker
 from worldloom.agents import AgentSpec
 from worldloom.agents.gold import GoldFollower
 from worldloom.collect import collect
@@ -22,22 +21,10 @@ from worldloom.rollout import replay, rollout
 from worldloom.trajectory import EnvRef, Trajectory, read, write
 
 WALKER = AgentSpec("tests.envs.corridor:Walker")
-SPEC = EnvSpec("tests.envs.test_versions:Versioned")
+SPEC = EnvSpec("tests.envs.corridor:Versioned")
 DIFFER = r"was recorded in corridor version 1, and version 2 is installed here.*install 1, or collect the episodes anew"
 MIXED = r"holds episodes of corridor in version 1 and in version 2.*in a folder of their own"
 SETTINGS: dict[str, Any] = {"split": "test", "tasks": 2, "max_steps": 4, "workers": 1}
-
-
-class Versioned(Corridor):
-    """The corridor in whatever version is installed."""
-
-    def __init__(self) -> None:
-        super().__init__(3)
-        self.version = os.environ.get("CORRIDOR_VERSION", "1")
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {}
 
 
 @pytest.fixture
