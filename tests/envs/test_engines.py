@@ -63,7 +63,7 @@ def played(env: Environment, tasks: list[str], rng: random.Random) -> Iterator[s
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_whatever_is_said_is_answered(name: str) -> None:
     with built(spec_of(name)) as env:
-        tasks = list(env.task_ids(env.splits[0])[:3])
+        tasks = list(env.task_ids(env.splits[0])[:2])
         before = env.reset(tasks[0])
         assert list(played(env, tasks, random.Random(f"anything to {name}"))) == []
         assert env.reset(tasks[0]) == before
