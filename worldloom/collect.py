@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,13 @@ from typing import Any
 from worldloom.agents import AgentSpec, defaults
 from worldloom.envs import EnvSpec
 from worldloom.envs.pool import EnvPool
+from worldloom.envs.versions import check_version, refs_of
 from worldloom.envs.worker import Job
 from worldloom.errors import ConfigError
 from worldloom.progress import progress
 from worldloom.rollout import MAX_STEPS
 from worldloom.runs import Log, open_run, write_json
-from worldloom.trajectory import Trajectory, read
+from worldloom.trajectory import EnvRef, Trajectory, read
 
 TRAJECTORIES = "trajectories.jsonl"
 
@@ -41,7 +42,7 @@ def collect(
         The summary (see ``summarize``).
 
     Raises:
-        ConfigError: settings out of range, or ``out`` holds a run with others.
+        ConfigError: settings out of range, or ``out`` holds a run with others, or of another version of the engine.
         EnvError: the environment cannot be started.
     """
     config = {
@@ -92,24 +93,31 @@ def plan(
     return [Job(task, agents[turn % len(agents)], seed, split, max_steps) for task, turn in turns]
 
 
-def play(path: Path, env: EnvSpec, jobs: Iterable[Job], workers: int) -> None:
-    """Play the jobs that a trajectories file lacks and append them to it as they end."""
+def play(path: Path, env: EnvSpec, jobs: Iterable[Job], workers: int, like: Iterable[Trajectory] = ()) -> None:
+    """Play the jobs that a trajectories file lacks and append them to it as they end.
+
+    Raises:
+        ConfigError: the file, or the episodes ``like`` which it is to be, are of another version of the engine.
+    """
     with Log(path) as log:
-        done = {key(t) for t in read(path)}
+        before = read(path)
+        done = {key(t) for t in before}
         all_jobs = list(jobs)
         missing = [job for job in all_jobs if job_key(job) not in done]
+        earlier = refs_of([*before, *like])
         with progress("collect", len(all_jobs), "episodes", len(all_jobs) - len(missing)) as advance:
             outcomes: Counter[str] = Counter()
-            for trajectory in _played(env, missing, workers):
+            for trajectory in _played(env, missing, workers, lambda ref: check_version(earlier, ref, str(path.parent))):
                 log.append(trajectory.to_json())
                 outcomes[trajectory.outcome or "unknown"] += 1
                 advance(1, ", ".join(f"{n} {outcome}" for outcome, n in outcomes.most_common()))
 
 
-def _played(env: EnvSpec, jobs: Sequence[Job], workers: int) -> Iterator[Trajectory]:
+def _played(env: EnvSpec, jobs: Sequence[Job], workers: int, check: Callable[[EnvRef], None]) -> Iterator[Trajectory]:
     if not jobs:
         return
     with EnvPool(env, workers=min(workers, len(jobs))) as pool:
+        check(pool.env_ref)
         waiting: set[Future[Trajectory]] = {pool.submit(job) for job in jobs}
         while waiting:
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)

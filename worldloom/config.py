@@ -1,5 +1,6 @@
 """Training settings: their kinds and defaults, from a YAML file and from single values."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,8 @@ class TrainConfig:
     gradient_checkpointing: bool = False
     save_minutes: float = 10.0
     seed: int = 0
+    mixture: Mapping[str, float] | None = None  # environment -> weight of its episodes; None: all episodes alike
+    name_environment: bool | None = None  # in the system message; None: as the model does, and where there are several
 
     def __post_init__(self) -> None:
         for name in ("epochs", "learning_rate", "batch", "micro_batch", "save_minutes"):
@@ -54,6 +57,9 @@ class TrainConfig:
                 raise ConfigError(f"{name} is {value}; it must be above 0, or left out")
         if self.batch % self.micro_batch:
             raise ConfigError(f"batch ({self.batch}) must be a multiple of micro_batch ({self.micro_batch})")
+        for env, weight in (self.mixture or {}).items():
+            if not 0 < weight < math.inf:
+                raise ConfigError(f"mixture gives {env!r} the weight {weight}; it must be above 0")
 
 
 def train_config(path: Path | None = None, values: Mapping[str, Any] | None = None) -> TrainConfig:

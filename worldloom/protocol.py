@@ -1,6 +1,7 @@
 """Trajectory <-> chat messages: the one text protocol of training, evaluation and inference.
 
-``system`` holds the initial context and the first observation, then ``user`` is the action alone and
+``system`` holds the initial context and the first observation (before them the environment's name, for a model of
+several; see ``worldloom.naming``), then ``user`` is the action alone and
 ``assistant`` the observation, with the suffix " [SUCCESS]" or " [FAILURE]" when the step ends the task
 (Word2World, arXiv 2512.18832, has the first suffix; its files load unchanged).
 """
@@ -15,6 +16,7 @@ from worldloom.trajectory import BadLine, EnvRef, Step, TaskRef, Terminal, Traje
 
 MARKERS: Mapping[Terminal, str] = {"success": " [SUCCESS]", "failure": " [FAILURE]"}
 CONTEXT_END = "\n\n"
+NAME_LINE = "Environment: {}\n"
 
 
 class Message(TypedDict):
@@ -24,11 +26,10 @@ class Message(TypedDict):
     content: str
 
 
-def system_text(initial_context: str | None, initial_observation: str) -> str:
-    """What the world model is told before the first action."""
-    if initial_context is None:
-        return initial_observation
-    return initial_context + CONTEXT_END + initial_observation
+def system_text(initial_context: str | None, initial_observation: str, env: str | None = None) -> str:
+    """What the world model is told before the first action; ``env`` is named in the first line, if given."""
+    named = NAME_LINE.format(env) if env is not None else ""
+    return named + (initial_context + CONTEXT_END if initial_context is not None else "") + initial_observation
 
 
 def said(observation: str, terminal: Terminal | None) -> str:
@@ -50,10 +51,10 @@ def heard(text: str) -> tuple[str, Terminal | None]:
     return text, None
 
 
-def render(trajectory: Trajectory) -> list[Message]:
-    """A trajectory as chat messages; a truncated end has no suffix, like an open one."""
+def render(trajectory: Trajectory, env: str | None = None) -> list[Message]:
+    """A trajectory as chat messages; a truncated end has no suffix, like an open one. ``env`` is named if given."""
     messages = []
-    system = system_text(trajectory.initial_context, trajectory.initial_observation)
+    system = system_text(trajectory.initial_context, trajectory.initial_observation, env)
     if system or trajectory.initial_context is not None:
         messages.append(Message(role="system", content=system))
     for step in trajectory.steps:

@@ -4,7 +4,9 @@ import logging
 from collections.abc import Callable
 
 from worldloom.agents.base import Agent, Start
+from worldloom.agents.gold import Replay
 from worldloom.envs.base import Environment, Observation, StepResult
+from worldloom.envs.versions import check_version
 from worldloom.trajectory import AgentRef, EnvRef, Failure, Step, TaskRef, Terminal, Trajectory
 
 logger = logging.getLogger(__name__)
@@ -44,6 +46,19 @@ def rollout(
         agent=agent.ref,
         steps=steps,
         error=failure,
+    )
+
+
+def replay(env: Environment, recorded: Trajectory) -> Trajectory:
+    """Take a recorded episode's actions again, from the same beginning.
+
+    Raises:
+        ConfigError: it was recorded in another version of the engine.
+    """
+    task = recorded.task
+    check_version([recorded.env], env.ref, f"the episode of task {task.id!r}")
+    return rollout(
+        env, Replay(recorded.actions), task.id, seed=task.seed or 0, split=task.split, max_steps=len(recorded.actions)
     )
 
 

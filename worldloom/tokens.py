@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from worldloom.errors import ContextOverflow, ModelError
+from worldloom.naming import Naming
 from worldloom.protocol import said, system_text
 from worldloom.trajectory import Trajectory
 
@@ -47,14 +48,14 @@ class Encoded:
 
 
 class ChatFormat:
-    """The pieces that a model's chat template puts around texts, as tokens.
+    """The pieces that a model's chat template puts around texts, as tokens; and whether it names the environment.
 
     Raises:
         ModelError: the template does not keep messages' texts whole and in order.
     """
 
-    def __init__(self, tokenizer: Any):
-        self.tokenizer = tokenizer
+    def __init__(self, tokenizer: Any, naming: Naming = Naming()):  # noqa: B008
+        self.tokenizer, self.naming = tokenizer, naming
         head, between, answer, after = self._pieces(tokenizer.chat_template or CHATML)
         self.head, self.before_action = self._ids(head), self._ids(between)
         self.before_answer = self._ids(answer)
@@ -90,9 +91,14 @@ class ChatFormat:
         """Tokens of what an episode says: a text that looks like the format's own marks is only text."""
         return list(self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
 
-    def start(self, initial_context: str | None, initial_observation: str) -> list[int]:
-        """Tokens of the system message, up to where the first action is written."""
-        return self.head + self._content(system_text(initial_context, initial_observation)) + self.before_action
+    def start(self, initial_context: str | None, initial_observation: str, env: str | None = None) -> list[int]:
+        """Tokens of the system message, up to where the first action is written.
+
+        Raises:
+            ConfigError: the model has to be told the environment, and ``env`` says none.
+        """
+        text = system_text(initial_context, initial_observation, self.naming.of(env))
+        return self.head + self._content(text) + self.before_action
 
     def action(self, text: str) -> list[int]:
         """Tokens of an action, up to where the answer begins."""
@@ -117,7 +123,7 @@ class ChatFormat:
         Raises:
             ContextOverflow: the system message and one step do not fit.
         """
-        start = self.start(trajectory.initial_context, trajectory.initial_observation)
+        start = self.start(trajectory.initial_context, trajectory.initial_observation, trajectory.env.name)
         steps = [(self.action(s.action), self.answer(said(s.observation, s.terminal))) for s in trajectory.steps]
         sizes = [len(action) + len(answer) + len(self.after_answer) for action, answer in steps]
         first, last = self._fitting(sizes, budget - len(start), overflow)

@@ -3,16 +3,21 @@
 import json
 import logging
 import shutil
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from worldloom.collect import key
 from worldloom.config import TrainConfig
 from worldloom.errors import ContextOverflow, DataError, ProtocolError
-from worldloom.lm.hf import load_model, load_tokenizer, window
+from worldloom.lineage import lineage
+from worldloom.lm.hf import load_model, load_tokenizer, resolve, window
 from worldloom.lm.replies import Replies
+from worldloom.mixture import MixedOrder, check_weights
+from worldloom.naming import Naming
 from worldloom.runs import open_run, read_json, write_json
 from worldloom.tokens import ChatFormat, Encoded, Overflow
 from worldloom.trainer import WorldTrainer
@@ -20,11 +25,15 @@ from worldloom.trajectory import Trajectory, read
 
 logger = logging.getLogger(__name__)
 
+COUNTED = ("trajectories", "tokens", "loss_tokens", "too_long", "unsayable", "steps_left_out")
+
 
 def train(data: Sequence[Path], out: Path, config: TrainConfig | None = None) -> dict[str, Any]:
     """Fine-tune a language model on the trajectories of some files, and write it to ``out/model``.
 
-    What the environment usually replied goes with it (``replies.json``), for drafting answers.
+    With it go what the environments usually replied (``replies.json``), for drafting answers, whether the system
+    message names the environment (``protocol.json``), and what the model was trained on (``train.json``).
+    ``config.model`` may itself be a trained model: it is then trained on, and all three are kept and added to.
 
     Started again with the same settings it goes on from its last whole checkpoint; a finished run is left alone.
     Runs on one device as it is, on several under ``accelerate launch``.
@@ -40,16 +49,34 @@ def train(data: Sequence[Path], out: Path, config: TrainConfig | None = None) ->
     """
     config = config or TrainConfig()
     trajectories = load_all(data)
+    groups = by_environment(trajectories)
+    check_weights(config.mixture, groups)
     open_run(out, {"stage": "train", "data": [path.as_posix() for path in data], **asdict(config)})
     if (out / "train.json").exists():
         found: dict[str, Any] = read_json(out / "train.json")
         return found
-    tokenizer = load_tokenizer(config.model)
-    model = load_model(config.model)
-    episodes, counts = prepare(trajectories, ChatFormat(tokenizer), config.max_tokens or window(model), config.overflow)
-    trainer = WorldTrainer.of(_with_lora(model, config), episodes, out / "checkpoints", config)
+    tokenizer, model = load_tokenizer(config.model), load_model(config.model)
+    base = Path(resolve(config.model))
+    naming, replies = Naming.load(base).learning(groups, config.name_environment), Replies.load(base)
+    corpus = gather(groups, ChatFormat(tokenizer, naming), config.max_tokens or window(model), config)
+    trainer = WorldTrainer.of(_with_lora(model, config), corpus.episodes, out / "checkpoints", config, corpus.order)
     trainer.train(resume_from_checkpoint=last_checkpoint(out / "checkpoints"))
-    return _finish(trainer, tokenizer, out, counts, trajectories)
+    about = {**lineage(config.model), "data": [path.as_posix() for path in data], **amounts(corpus, trainer)}
+    metrics = about | _saved(trainer, out, about["tokens_seen"])
+    if trainer.is_world_process_zero():
+        corpus.chat.tokenizer.save_pretrained(out / "model")
+        naming.save(out / "model")
+        replies.learn(trajectories).save(out / "model")
+        _conclude(trainer, out, metrics)
+    return metrics
+
+
+def by_environment(trajectories: Iterable[Trajectory]) -> dict[str, list[Trajectory]]:
+    """Trajectories by the name of their environment, in the same order."""
+    groups: dict[str, list[Trajectory]] = {}
+    for trajectory in trajectories:
+        groups.setdefault(trajectory.env.name, []).append(trajectory)
+    return groups
 
 
 def load_all(data: Sequence[Path]) -> list[Trajectory]:
@@ -65,14 +92,39 @@ def load_all(data: Sequence[Path]) -> list[Trajectory]:
     return usable
 
 
+class Corpus(NamedTuple):
+    """Episodes to learn in tokens, what was counted in each environment, and, where there are several, their order."""
+
+    chat: ChatFormat
+    episodes: list[Encoded]
+    counts: dict[str, dict[str, Any]]
+    order: MixedOrder | None
+
+
+def gather(groups: Mapping[str, Sequence[Trajectory]], chat: ChatFormat, budget: int, config: TrainConfig) -> Corpus:
+    """The trajectories of some environments, made ready.
+
+    Raises:
+        DataError: of an environment, nothing fits.
+    """
+    found = {env: prepare(there, chat, budget, config.overflow) for env, there in groups.items()}
+    sizes = {env: len(episodes) for env, (episodes, _) in found.items()}
+    return Corpus(
+        chat,
+        [episode for episodes, _ in found.values() for episode in episodes],
+        {env: counts for env, (_, counts) in found.items()},
+        MixedOrder(sizes, config.mixture, config.seed) if len(groups) > 1 else None,
+    )
+
+
 def prepare(
     trajectories: Sequence[Trajectory], chat: ChatFormat, budget: int, overflow: Overflow
-) -> tuple[list[Encoded], dict[str, int]]:
-    """Tokens of each trajectory that fits, and what was counted on the way.
+) -> tuple[list[Encoded], dict[str, Any]]:
+    """Tokens of each trajectory of an environment that fits, and what was counted on the way.
 
     Returns:
-        The encoded episodes, and {"trajectories", "tokens", "loss_tokens", "too_long", "unsayable", "steps_left_out"};
-        ``unsayable`` ones hold an observation that the text protocol cannot say.
+        The encoded episodes, and {"versions" (of the engine), "trajectories", "tokens", "loss_tokens", "too_long",
+        "unsayable", "steps_left_out"}; ``unsayable`` ones hold an observation that the text protocol cannot say.
 
     Raises:
         DataError: nothing fits.
@@ -87,8 +139,10 @@ def prepare(
             logger.warning("left out: task %r: %s", trajectory.task.id, error)
     usable = [episode for episode in episodes if episode.spans]
     if not usable:
-        raise DataError(f"none of {len(trajectories)} trajectories can be used in {budget} tokens; raise max_tokens")
+        where = f"none of {len(trajectories)} trajectories can be used in {budget} tokens; raise max_tokens"
+        raise DataError(f"{where} ({trajectories[0].env.name})")
     return usable, {
+        "versions": sorted({t.env.version for t in trajectories if t.env.version}),
         "trajectories": len(usable),
         "tokens": sum(len(e.input_ids) for e in usable),
         "loss_tokens": sum(span.stop - span.start for e in usable for span in e.spans),
@@ -121,35 +175,52 @@ def last_checkpoint(folder: Path) -> str | None:
     return None
 
 
-def _finish(
-    trainer: WorldTrainer, tokenizer: Any, out: Path, counts: dict[str, int], logged: Sequence[Trajectory]
-) -> dict[str, Any]:
-    history = [entry for entry in trainer.state.log_history if "loss" in entry]
-    seconds = trainer.clock.seconds()
+def amounts(corpus: Corpus, trainer: WorldTrainer) -> dict[str, Any]:
+    """How much there was to learn in all and in each environment, and how much of it training has seen.
+
+    ``trajectories_seen`` counts each once, ``episodes_seen`` as often as it came.
+    """
+    counts, taken = corpus.counts, trainer.episodes_taken()
+    found: dict[str, Any] = {key: sum(c[key] for c in counts.values()) for key in COUNTED}
+    if corpus.order is None:
+        share = taken / found["trajectories"]
+        found |= {"trajectories_seen": min(taken, found["trajectories"]), "tokens_seen": round(found["tokens"] * share)}
+        seen = dict.fromkeys(counts, taken)
+    else:
+        drawn = list(islice(corpus.order.drawn(), taken))
+        tokens = sum(len(corpus.episodes[place].input_ids) for _, place in drawn)
+        found |= {"trajectories_seen": len(set(drawn)), "tokens_seen": tokens}
+        seen = Counter(env for env, _ in drawn)
+    return {**found, "environments": {env: {**c, "episodes_seen": seen[env]} for env, c in counts.items()}}
+
+
+def _saved(trainer: WorldTrainer, out: Path, tokens: int) -> dict[str, Any]:
+    """Write the weights; and how the training went."""
+    seconds, history = trainer.clock.seconds(), _losses(trainer)
     trained = trainer.accelerator.unwrap_model(trainer.model)
     parameters = sum(p.numel() for p in trained.parameters() if p.requires_grad)
     if trainer.config.lora_rank is not None:
         trained.save_pretrained(out / "adapter")
         trainer.model = trained.merge_and_unload()
     trainer.save_model(str(out / "model"))
-    share = min(trainer.state.epoch or 0.0, trainer.config.epochs)
-    metrics = {
-        **counts,
-        "trajectories_seen": round(counts["trajectories"] * min(share, 1.0)),
-        "tokens_seen": round(counts["tokens"] * share),
-        "epochs": round(share, 3),
+    return {
+        "epochs": round(min(trainer.state.epoch or 0.0, trainer.config.epochs), 3),
         "steps": trainer.state.global_step,
         "seconds": round(seconds, 1),
-        "tokens_per_second": round(counts["tokens"] * share / seconds, 1),
+        "tokens_per_second": round(tokens / seconds, 1),
         "trainable_parameters": parameters,
         "precision": "bfloat16" if trainer.args.bf16 else "float32",
-        "loss_first": history[0]["loss"],
-        "loss_last": sum(entry["loss"] for entry in history[-10:]) / len(history[-10:]),
+        "loss_first": history[0][1],
+        "loss_last": sum(loss for _, loss in history[-10:]) / len(history[-10:]),
     }
-    if trainer.is_world_process_zero():
-        tokenizer.save_pretrained(out / "model")
-        Replies().learn(logged).save(out / "model")
-        write_json(out / "loss.json", [[entry["step"], entry["loss"]] for entry in history])
-        write_json(out / "train.json", metrics)
-        shutil.rmtree(out / "checkpoints", ignore_errors=True)
-    return metrics
+
+
+def _losses(trainer: WorldTrainer) -> list[tuple[int, float]]:
+    return [(entry["step"], entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
+
+
+def _conclude(trainer: WorldTrainer, out: Path, metrics: dict[str, Any]) -> None:
+    write_json(out / "loss.json", _losses(trainer))
+    write_json(out / "model" / "train.json", metrics)
+    write_json(out / "train.json", metrics)  # last: it says that the run is finished
+    shutil.rmtree(out / "checkpoints", ignore_errors=True)

@@ -13,6 +13,7 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArgu
 from worldloom.config import TrainConfig
 from worldloom.errors import ConfigError
 from worldloom.lm.hf import fast_bfloat16
+from worldloom.mixture import MixedOrder
 from worldloom.progress import progress
 from worldloom.tokens import Encoded
 
@@ -46,16 +47,35 @@ class WorldTrainer(Trainer):  # type: ignore[misc]
 
     clock: Clock
     config: TrainConfig
+    order: MixedOrder | None
 
     @classmethod
-    def of(cls, model: Any, episodes: Sequence[Encoded], folder: Path, config: TrainConfig) -> "WorldTrainer":
+    def of(
+        cls,
+        model: Any,
+        episodes: Sequence[Encoded],
+        folder: Path,
+        config: TrainConfig,
+        order: MixedOrder | None = None,
+    ) -> "WorldTrainer":
+        """``order`` is that of the episodes, for several environments; by default the Trainer shuffles them."""
         rows = [{"input_ids": e.input_ids, "labels": e.labels} for e in episodes]
         made = cls(model=model, args=_arguments(folder, config), train_dataset=rows, data_collator=pad)
-        made.config, made.clock = config, Clock(config.minutes)
+        made.config, made.clock, made.order = config, Clock(config.minutes), order
         made.loss_is_scaled_for_ga = True
         made.remove_callback(PrinterCallback)
         made.add_callback(_Budget(made.clock, config))
         return made
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        return self.order if self.order is not None else super()._get_train_sampler(train_dataset)
+
+    def episodes_taken(self) -> int:
+        """How many episodes the optimizer steps so far have had, those that came again counted again."""
+        there: int = len(self.train_dataset)
+        steps: int = self.state.global_step
+        whole, rest = divmod(steps, math.ceil(there / self.config.batch))
+        return whole * there + min(rest * self.config.batch, there)
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         self.clock.total_steps = num_training_steps

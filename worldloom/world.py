@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from worldloom.envs.base import Environment, Observation, StepInfo, StepResult
 from worldloom.errors import ConfigError, ContextOverflow, EnvError
 from worldloom.lm.base import MAX_NEW_TOKENS, WorldLM, WorldSession
+from worldloom.naming import IMAGINED, UNKNOWN
 from worldloom.protocol import heard
 from worldloom.trajectory import Terminal, Trajectory
 
@@ -14,10 +15,11 @@ REWARDS: dict[Terminal, float] = {"success": 1.0, "failure": 0.0}
 
 
 class Start(NamedTuple):
-    """How a task begins."""
+    """How a task begins, and in which environment (None: the one that its world is said to imagine)."""
 
     split: str
     observation: Observation
+    env: str | None = None
 
 
 class WorldModelEnv(Environment):
@@ -26,7 +28,7 @@ class WorldModelEnv(Environment):
     Args:
         lm: the model, here or behind a server; see ``worldloom.lm.base.open_lm``.
         starts: how each task begins, by task id; see ``starts_of``.
-        env_name: the environment that it imagines.
+        env_name: the environment that it imagines; a model of several is told the one that a task's start names.
         max_new_tokens: of one observation.
         temperature: 0 decodes greedily, so that ``seed`` changes nothing; above it, ``seed`` drives what is drawn.
 
@@ -38,13 +40,13 @@ class WorldModelEnv(Environment):
         self,
         lm: WorldLM,
         starts: Mapping[str, Start],
-        env_name: str = "unknown",
+        env_name: str = UNKNOWN,
         max_new_tokens: int = MAX_NEW_TOKENS,
         temperature: float = 0.0,
     ):
         self.lm, self.starts, self.max_new_tokens, self.temperature = lm, dict(starts), max_new_tokens, temperature
         self._sampling: Any = None
-        self.name, self.version = f"world-model:{env_name}", lm.name
+        self.name, self.version = IMAGINED + env_name, lm.name
         self._session: WorldSession | None = None
 
     @property
@@ -63,8 +65,8 @@ class WorldModelEnv(Environment):
     def reset(self, task_id: str, seed: int = 0) -> Observation:
         if task_id not in self.starts:
             raise EnvError(f"no start for task {task_id!r}; give one from a real episode (worldloom.world.starts_of)")
-        observation = self.starts[task_id].observation
-        self._session = self.lm.session(observation.initial_context, observation.text)
+        _, observation, env = self.starts[task_id]
+        self._session = self.lm.session(observation.initial_context, observation.text, env or self._env_name)
         self._sampling = self._draw_by(seed) if self.temperature else None
         return observation
 
@@ -86,6 +88,10 @@ class WorldModelEnv(Environment):
         reward = REWARDS[terminal] if terminal else None
         return StepResult(observation, reward, terminal is not None, False, StepInfo(terminal=terminal))
 
+    @property
+    def _env_name(self) -> str:
+        return self.name.removeprefix(IMAGINED)
+
     def fork(self) -> "WorldModelEnv":
         """The same world at the same moment, to go on by itself; the weights are shared.
 
@@ -94,8 +100,7 @@ class WorldModelEnv(Environment):
         """
         if self._session is None:
             raise EnvError("no episode to fork: call reset first")
-        name = self.name.partition(":")[2]
-        twin = WorldModelEnv(self.lm, self.starts, name, self.max_new_tokens, self.temperature)
+        twin = WorldModelEnv(self.lm, self.starts, self._env_name, self.max_new_tokens, self.temperature)
         twin._session, twin._sampling = self._session.fork(), copy.deepcopy(self._sampling)
         return twin
 
@@ -117,7 +122,9 @@ def starts_of(trajectories: Iterable[Trajectory]) -> dict[str, Start]:
     """How the tasks of recorded episodes begin; episodes that never began are passed over."""
     return {
         t.task.id: Start(
-            t.task.split or "all", Observation(t.initial_observation, t.task.instruction, t.initial_context)
+            t.task.split or "all",
+            Observation(t.initial_observation, t.task.instruction, t.initial_context),
+            None if t.env.name == UNKNOWN else t.env.name,
         )
         for t in trajectories
         if t.initial_observation

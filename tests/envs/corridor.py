@@ -151,6 +151,18 @@ class Unsafe(Corridor):
                 file.write(f"closed {os.getpid()}\n")
 
 
+class Versioned(Corridor):
+    """The corridor in whatever version is installed."""
+
+    def __init__(self) -> None:
+        super().__init__(3)
+        self.version = os.environ.get("CORRIDOR_VERSION", "1")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {}
+
+
 class Unbuildable(Corridor):
     """An engine that does not start: with an error of its own, a crash, or never."""
 

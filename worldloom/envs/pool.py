@@ -245,6 +245,7 @@ class EnvPool:
             self._all.clear()
         self._end_all(left)
         self._executor.shutdown(wait=True)
+        self._idle.clear()  # a process object holds files open for as long as it is there
         self._folder.cleanup()
 
     def _end_all(self, left: list[_Worker]) -> None:

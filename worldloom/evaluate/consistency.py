@@ -15,6 +15,7 @@ from scipy.stats import binomtest, kendalltau
 from worldloom.agents import AgentSpec
 from worldloom.collect import job_key, key, label, plan, play
 from worldloom.envs import EnvSpec
+from worldloom.envs.versions import version_of
 from worldloom.envs.worker import Job
 from worldloom.errors import ConfigError
 from worldloom.evaluate.divergence import divergence_metrics
@@ -46,6 +47,7 @@ def run_consistency(
     where it was.
 
     Raises:
+        ConfigError: ``out`` holds episodes of another version of the engine.
         EnvError: the real environment cannot be started.
     """
     jobs = plan(tasks, agents, split, len(agents), seed, max_steps)
@@ -54,7 +56,7 @@ def run_consistency(
     imagine(out / WM, lm, jobs, [real[job_key(job)] for job in jobs], env.name)
     imagined = {key(t): t for t in read(out / WM)}
     replays = [replay_job(job, imagined[job_key(job)]) for job in jobs]
-    play(out / W2R, env, [replay for replay in replays if replay.max_steps], workers)
+    play(out / W2R, env, [replay for replay in replays if replay.max_steps], workers, like=real.values())
     replayed = {key(t): t for t in read(out / W2R)}
     triples = [
         (real[job_key(j)], imagined[job_key(j)], _replayed(r, replayed)) for j, r in zip(jobs, replays, strict=True)
@@ -115,8 +117,10 @@ def consistency_metrics(records: Sequence[Record]) -> Record:
     """The ``consistency`` part of ``metrics.json``.
 
     Raises:
-        ConfigError: agents were not on the same tasks, so that their rates could not be compared.
+        ConfigError: agents were not on the same tasks, so that their rates could not be compared; or reality was
+            played in two versions of its engine.
     """
+    version_of((EnvRef(**r[name]["env"]) for r in records for name in ("real", "w2r")), "this evaluation")
     agents = sorted({r["agent"] for r in records})
     ids = {a: sorted(r["task_id"] for r in records if r["agent"] == a) for a in agents}
     if len({tuple(i) for i in ids.values()}) > 1:

@@ -34,7 +34,8 @@ _WORLDS = {"real": "Real", "wm": "WM", "w2r": "W2R", "cr": "CR", "cr_paired": "p
 _RATIOS = {"CR", "paired CR"}  # quotients of two rates: 0.96, not 96 %
 _RATE_HEAD = ["what", "value, %", "interval, %", "n"]
 _WHOLE_FROM = 1000  # a larger number is shown without decimals
-_OWN_SECTION = {"name", "environment", "split", "model", "provenance", "train", "one_step", "consistency"}
+_TOLD = ("environment", "environment_version", "split", "model")
+_OWN_SECTION = {"name", *_TOLD, "provenance", "train", "one_step", "consistency"}
 
 
 class Headline(NamedTuple):
@@ -86,7 +87,7 @@ def write_report(
         title=title,
         light=colours(0),
         dark=colours(1),
-        subtitle=" · ".join(str(metrics[key]) for key in ("environment", "split", "model") if metrics.get(key)),
+        subtitle=" · ".join(str(metrics[key]) for key in _TOLD if metrics.get(key)),
         headlines=list(_headlines(metrics)),
         sections=list(_sections(metrics, loss_curve)),
         episodes=shown.episodes,
@@ -273,8 +274,18 @@ def _flat(found: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
         name = f"{above}{key}".replace("_", " ")
         if isinstance(value, Mapping):
             yield from _flat(value, f"{name}: ")
+        elif isinstance(value, list):
+            yield from _listed(name, value)
         elif value is not None:
             yield name, value
+
+
+def _listed(name: str, values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    parts = [(f"{name} {n}", value) for n, value in enumerate(values, 1) if isinstance(value, Mapping)]
+    for part, value in parts:
+        yield from _flat(value, f"{part}: ")
+    if not parts:
+        yield name, ", ".join(map(str, values))
 
 
 def _number(value: Any) -> str:

@@ -11,14 +11,16 @@ from typing import Any
 from worldloom.agents import AgentSpec
 from worldloom.collect import choose_tasks, key, label
 from worldloom.envs import EnvSpec
+from worldloom.envs.versions import check_version, refs_in, refs_of, version_of
 from worldloom.errors import ConfigError, ContextOverflow
-from worldloom.evaluate.consistency import AT_ONCE, consistency_metrics, run_consistency
+from worldloom.evaluate.consistency import AT_ONCE, REAL, W2R, consistency_metrics, run_consistency
 from worldloom.evaluate.one_step import answer_episode, one_step_metrics, score_episodes
 from worldloom.evaluate.report import write_report
+from worldloom.lineage import training_of
 from worldloom.progress import progress
 from worldloom.rollout import MAX_STEPS
 from worldloom.runs import Log, begin, open_run, provenance, read_json, read_records, write_json
-from worldloom.trajectory import Trajectory, read
+from worldloom.trajectory import EnvRef, Trajectory, read
 
 Record = dict[str, Any]
 RECORDS = "records.jsonl"
@@ -53,7 +55,8 @@ def evaluate(
         What was written to ``out/metrics.json``.
 
     Raises:
-        ConfigError: nothing to measure, or ``out`` holds a run with other settings.
+        ConfigError: nothing to measure, ``out`` holds a run with other settings, or episodes of another version of
+            the engine would be compared with those of the one installed.
         ModelError: the model cannot be loaded.
     """
     from worldloom.lm.base import open_lm
@@ -61,6 +64,8 @@ def evaluate(
     _check(data, env, split, agents)
     lm = open_lm(model)
     real = _chosen(data, episodes, seed) if data else []
+    version_of(refs_of(real), str(data))
+    installed = _check_engine(env, real, data, out) if agents and env else None
     asked = {
         "model": str(model), "data": data.as_posix() if data else None, "episodes": episodes, "env": env,
         "split": split, "tasks": tasks if agents else None, "agents": agents, "seed": seed, "max_steps": max_steps,
@@ -68,7 +73,7 @@ def evaluate(
     open_run(out, {"stage": "evaluate", **_plain(asked)})
     begun, clock = begin(), time.monotonic()
     records = score_all(out / RECORDS, lm, real)
-    metrics: Record = {"name": name or out.name, **_about(model, env, split, real)}
+    metrics: Record = {"name": name or out.name, **_about(model, installed, split, real)}
     if records:
         metrics["one_step"] = one_step_metrics(records, real, lm.replies)
     if agents and env and split:
@@ -100,15 +105,26 @@ def _plain(asked: Record) -> Record:
     }
 
 
-def _about(model: str, env: EnvSpec | None, split: str | None, real: Sequence[Trajectory]) -> Record:
-    """What was measured: environment, split, model, and how it was trained where that is known."""
+def _check_engine(env: EnvSpec, real: Sequence[Trajectory], data: Path | None, out: Path) -> EnvRef:
+    """The engine that consistency will be measured in, if the real episodes at hand are of its version."""
+    with env.build() as world:
+        installed = world.ref
+    check_version(refs_of(real), installed, str(data))
+    check_version(refs_in(out / REAL, out / W2R), installed, str(out))
+    return installed
+
+
+def _about(model: str, installed: EnvRef | None, split: str | None, real: Sequence[Trajectory]) -> Record:
+    """What was measured: environment and its version, split, model, and how that was trained where it is known."""
+    envs = [installed] if installed else [t.env for t in real]
     about = {
-        "environment": env.name if env else real[0].env.name,
+        "environment": ", ".join(sorted({env.name for env in envs})),
+        "environment_version": ", ".join(sorted({env.version for env in envs if env.version})) or None,
         "split": split or real[0].task.split,
         "model": str(model),
     }
-    trained = Path(model) / "train.json"
-    return {**about, "train": read_json(trained)} if trained.exists() else about
+    trained = training_of(model)
+    return {key: value for key, value in {**about, "train": trained}.items() if value is not None}
 
 
 def score_all(path: Path, lm: Any, real: Sequence[Trajectory]) -> list[Record]:

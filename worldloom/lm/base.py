@@ -54,8 +54,12 @@ class WorldLM(Protocol):
         """See above."""
         ...
 
-    def session(self, initial_context: str | None, initial_observation: str) -> WorldSession:
-        """Begin an episode."""
+    def session(self, initial_context: str | None, initial_observation: str, env: str | None = None) -> WorldSession:
+        """Begin an episode, in the environment ``env``.
+
+        Raises:
+            ConfigError: the model names the environment in its system message, and ``env`` says none.
+        """
         ...
 
 

@@ -44,8 +44,10 @@ class RetrievalLM:
             raise ModelError(f"retrieval:{path}: give a trajectories file, or a trained model that has replies.json")
         return cls(replies)
 
-    def session(self, initial_context: str | None, initial_observation: str) -> "RetrievalSession":
-        """Begin an episode."""
+    def session(
+        self, initial_context: str | None, initial_observation: str, env: str | None = None
+    ) -> "RetrievalSession":
+        """Begin an episode; it has no system message that could name the environment."""
         return RetrievalSession(self, remembering(initial_context, initial_observation))
 
     def answers(self, trajectory: Trajectory) -> Iterator[str]:

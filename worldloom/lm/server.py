@@ -4,11 +4,13 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from worldloom.errors import ContextOverflow
 from worldloom.lm.base import MAX_NEW_TOKENS, check_rewind
 from worldloom.lm.openai import ChatServer, Message
+from worldloom.naming import Naming
 from worldloom.protocol import render, system_text
 from worldloom.trajectory import Trajectory
 
@@ -20,22 +22,26 @@ class ServerLM:
 
     Args:
         at_once: how many requests are sent at the same time; more wait.
+        naming: whether system messages name the environment; by default as the model's folder says, if ``model`` is
+            one (what servers call a model of this machine unless told otherwise).
         settings: of ``ChatServer``; decoding is greedy unless ``temperature`` is given.
     """
 
-    def __init__(self, at_once: int = 16, **settings: Any):
+    def __init__(self, at_once: int = 16, naming: Naming | None = None, **settings: Any):
         self.server = ChatServer(**{"temperature": 0.0, "max_tokens": MAX_NEW_TOKENS, **settings})
         self.name = self.server.model
+        self.naming = naming or Naming.load(Path(self.name))
         self.replies = None
         self._turns = threading.Semaphore(at_once)
 
-    def session(self, initial_context: str | None, initial_observation: str) -> "ServerSession":
-        """Begin an episode."""
-        return ServerSession(self, [Message(role="system", content=system_text(initial_context, initial_observation))])
+    def session(self, initial_context: str | None, initial_observation: str, env: str | None = None) -> "ServerSession":
+        """Begin an episode; see ``worldloom.lm.base.WorldLM``."""
+        text = system_text(initial_context, initial_observation, self.naming.of(env))
+        return ServerSession(self, [Message(role="system", content=text)])
 
     def answers(self, trajectory: Trajectory) -> Iterator[str]:
         """What it answers at each step after the real history, up to where that outgrows the model's window."""
-        messages = render(trajectory)
+        messages = render(trajectory, self.naming.of(trajectory.env.name))
         for number in range(len(trajectory.steps)):
             try:
                 yield self.reply(messages[: 2 * number + 2])

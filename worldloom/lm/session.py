@@ -14,6 +14,7 @@ from worldloom.lm.hf import fast_bfloat16, load_model, load_tokenizer, resolve, 
 from worldloom.lm.packed import new_cache, prepare_model
 from worldloom.lm.prepacked import prepack
 from worldloom.lm.replies import Replies
+from worldloom.naming import Naming
 from worldloom.tokens import ChatFormat
 
 
@@ -41,7 +42,7 @@ class LocalLM:
         cache_bytes: int = 4 * GIB,
         sessions: int = 64,
     ):
-        self.chat = ChatFormat(load_tokenizer(model))
+        self.chat = ChatFormat(load_tokenizer(model), Naming.load(Path(resolve(model))))
         self.name = str(model)
         device = "cuda" if torch.cuda.is_available() else "cpu"
         loaded = load_model(model, dtype or (torch.bfloat16 if fast_bfloat16() else torch.float32))
@@ -58,10 +59,10 @@ class LocalLM:
         """What was logged of the environment that it learnt; may be empty."""
         return self.guesser.replies
 
-    def session(self, initial_context: str | None, initial_observation: str) -> "Session":
-        """Begin an episode."""
+    def session(self, initial_context: str | None, initial_observation: str, env: str | None = None) -> "Session":
+        """Begin an episode; see ``worldloom.lm.base.WorldLM``."""
         memory = remembering(initial_context, initial_observation)
-        return Session(self, self.chat.start(initial_context, initial_observation), memory)
+        return Session(self, self.chat.start(initial_context, initial_observation, env), memory)
 
     def guess(self, memory: Memory, action: str) -> Guess:
         """What may be answered to an action; nothing if drafting is off."""

@@ -1,0 +1,45 @@
+"""Where a model comes from: what it was before its training, and what that had been trained on."""
+
+from pathlib import Path
+from typing import Any
+
+from worldloom.runs import read_json
+
+FILE = "train.json"
+KEPT = (
+    "base", "data", "environments", "trajectories", "trajectories_seen", "tokens_seen", "epochs", "steps", "seconds",
+    "trainable_parameters",
+)  # fmt: skip
+
+
+def training_of(model: str | Path) -> dict[str, Any] | None:
+    """What ``worldloom train`` noted of a model; None if it was trained by something else.
+
+    Args:
+        model: a training run's folder, or the model folder within it (or a copy of that).
+    """
+    place = Path(model)
+    for folder in (place, place / "model", *([place.parent] if place.name == "model" else [])):
+        if (folder / FILE).is_file():
+            found: dict[str, Any] = read_json(folder / FILE)
+            return _settings(folder / "config.json") | found
+    return None
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """What a run from before these were noted began from; nothing of a model folder's own configuration."""
+    found = read_json(path) if path.is_file() else {}
+    return {"base": found["model"], "data": found["data"]} if found.get("stage") == "train" else {}
+
+
+def lineage(model: str | Path) -> dict[str, Any]:
+    """What a training run that begins from ``model`` notes of it.
+
+    Returns:
+        ``base``, the model, and ``before`` (absent if it was not trained by worldloom): the trainings that made it, the
+        first one first, each with its own base, data, environments and amounts.
+    """
+    last = training_of(model)
+    if last is None:
+        return {"base": str(model)}
+    return {"base": str(model), "before": [*last.get("before", []), {key: last[key] for key in KEPT if key in last}]}
