@@ -1,0 +1,62 @@
+"""Run the recording proxy as a server of its own."""
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from worldloom.errors import ConfigError, MissingDependency
+
+GRACE_S = 5  # for answers that are under way when the proxy is asked to stop
+
+
+def serve(
+    upstream: str, out: Path, *, host: str = "127.0.0.1", port: int = 8080, ready: Callable[[str], Any] = lambda _: None
+) -> None:
+    """Record until interrupted (SIGINT or SIGTERM); ``ready`` is told the proxy's address once it can be called.
+
+    Args:
+        port: 0 takes a free one.
+
+    Raises:
+        ConfigError: ``upstream`` is no http(s) address, the port is not free, or ``out`` cannot be written.
+        MissingDependency: the server's packages are not installed.
+    """
+    try:
+        import uvicorn
+
+        from worldloom.recording.proxy import RecordingProxy
+    except ImportError as error:
+        raise MissingDependency(f"{error.name} is not installed; `pip install worldloom[record]`") from error
+    if not upstream.startswith(("http://", "https://")):
+        raise ConfigError(f"upstream is {upstream!r}; it must begin with http:// or https://")
+    _check_writable(out)
+    config = uvicorn.Config(
+        RecordingProxy(upstream, out), log_level="critical", access_log=False, server_header=False, date_header=False,
+        lifespan="on", ws="none", timeout_graceful_shutdown=GRACE_S,
+    )  # fmt: skip
+    with _listening(host, port) as taken:
+        shown = f"[{host}]" if ":" in host else host
+        ready(f"http://{shown}:{taken.getsockname()[1]}/v1")
+        uvicorn.Server(config).run(sockets=[taken])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        taken = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise ConfigError(f"cannot listen on {host}:{port}: {reason}; choose another --port") from error
+    return taken
+
+
+def _check_writable(out: Path) -> None:
+    from worldloom.recording.appending import locked
+
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with locked(out):
+            pass
+    except OSError as error:
+        raise ConfigError(f"{out} cannot be written: {error.strerror}") from error
