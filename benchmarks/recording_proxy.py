@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,14 +76,22 @@ class Heard:
     failed: int = 0
 
 
-async def talk(base_url: str, clients: int, seconds: float, pieces: int, pause: float, heard: Heard) -> None:
-    """Each client asks again as soon as it has its answer; every question has a tag of its own, ``client/turn``."""
+Reached = Callable[[], bool]
+
+
+def after(seconds: float) -> Reached:
+    """Whether so much time has passed from now on."""
     until = time.monotonic() + seconds
+    return lambda: time.monotonic() >= until
+
+
+async def talk(base_url: str, clients: int, enough: Reached, pieces: int, pause: float, heard: Heard) -> None:
+    """Each client asks again as soon as it has its answer; every question has a tag of its own, ``client/turn``."""
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
 
     async def one(number: int, client: httpx2.AsyncClient) -> None:
         turn = 0
-        while time.monotonic() < until:
+        while not enough():
             try:
                 await _ask(client, f"{number}/{turn}", pieces, pause, heard)
             except (httpx2.HTTPError, EOFError):
@@ -131,11 +139,13 @@ def verified(out: Path, whole: dict[str, bytes], pieces: int) -> dict[str, int]:
 
 
 async def killed_and_restarted(
-    proxy: Proxy, upstream: str, clients: int, seconds: float, pieces: int, pause: float, heard: Heard
-) -> Proxy:
+    proxy: Proxy, upstream: str, clients: int, halfway: Reached, enough: Reached, pieces: int, pause: float,
+    heard: Heard,
+) -> Proxy:  # fmt: skip
     """A crowd whose proxy is killed half-way, and started again on the same port and file."""
-    talking = asyncio.create_task(talk(proxy.base_url, clients, seconds, pieces, pause, heard))
-    await asyncio.sleep(seconds / 2)
+    talking = asyncio.create_task(talk(proxy.base_url, clients, enough, pieces, pause, heard))
+    while not halfway():
+        await asyncio.sleep(0.01)
     await asyncio.to_thread(proxy.stop, signal.SIGKILL)
     again = await asyncio.to_thread(Proxy, upstream, proxy.out, proxy.port)
     await talking
@@ -172,13 +182,15 @@ def measure(clients: int, seconds: float) -> dict[str, Any]:
     """All three crowds."""
     direct, through, broken = Heard(), Heard(), Heard()
     with upstream() as address, tempfile.TemporaryDirectory() as folder:
-        asyncio.run(talk(f"{address}/v1", clients, seconds, PIECES, PAUSE, direct))
+        asyncio.run(talk(f"{address}/v1", clients, after(seconds), PIECES, PAUSE, direct))
         with Proxy(address, Path(folder) / "whole.jsonl") as proxy:
-            asyncio.run(talk(proxy.base_url, clients, seconds, PIECES, PAUSE, through))
+            asyncio.run(talk(proxy.base_url, clients, after(seconds), PIECES, PAUSE, through))
         one = verified(proxy.out, through.whole, PIECES)
         with (
             Proxy(address, Path(folder) / "killed.jsonl") as first,
-            asyncio.run(killed_and_restarted(first, address, clients, seconds, PIECES, PAUSE, broken)),
+            asyncio.run(
+                killed_and_restarted(first, address, clients, after(seconds / 2), after(seconds), PIECES, PAUSE, broken)
+            ),
         ):
             other = verified(first.out, broken.whole, PIECES)
     return {

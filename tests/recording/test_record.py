@@ -1,6 +1,8 @@
 """``worldloom.record`` around functions and environments: what it writes, and that it changes nothing."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 import worldloom
 from tests.envs.corridor import Corridor
+from tests.test_readme import ROOT, blocks
 from worldloom.envs.gym import GymEnv
 from worldloom.errors import ConfigError, EnvError
 from worldloom.recording.journal import folder_of
@@ -254,3 +257,9 @@ def test_what_cannot_be_recorded_is_refused(path: Path) -> None:
         recorder(42)
     with pytest.raises(ConfigError, match="an episode has no taks; it has agent, env, "):
         recorder.episode(taks="t")
+
+
+def test_the_page_s_python_runs(tmp_path: Path) -> None:
+    (code,) = blocks(ROOT / "docs" / "recording.md", "python")
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.stdout == '{"name": "refund", "arguments": {"order": "7", "cents": 300}}\n', done.stderr
