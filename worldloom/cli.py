@@ -143,7 +143,7 @@ def record(
 @app.command()
 def conversations(
     exchanges: Annotated[Path, typer.Argument(help="A file that `worldloom record` wrote.")],
-    out: Annotated[Path, typer.Option(help="File for the conversations, one a line (JSON Lines).")],
+    out: Annotated[Path, typer.Option(help="Folder for chat.jsonl and responses.jsonl, a conversation a line.")],
 ) -> None:
     """Make whole conversations of recorded exchanges."""
     from worldloom.recording.conversations import write_conversations

@@ -138,7 +138,7 @@ def test_a_retry_takes_the_place_of_what_failed(recording: Recording) -> None:
     recording.chat(more, "south")  # its answer was lost with the proxy, so its client asked once more
     recording.chat(more, "west", x_stainless_retry_count="1")
     assert recording.texts == [["go", "north", "a wall", "west"]]
-    counts = write_conversations(recording.path, recording.path.with_name("rows.jsonl"))
+    counts = write_conversations(recording.path, recording.path.with_name("rows"))
     assert counts == {"exchanges": 5, "conversations": 1, "failed": 2, "replaced": 3, "other": 0}
 
 
@@ -197,6 +197,12 @@ def test_the_responses_api_goes_on_by_id_or_by_its_items(recording: Recording) -
     assert (one["output"], "messages" in one) == (output("open"), False)
     assert other["input"] == [user("start"), said("up"), user("a lamp")]
     assert other["output"] == output("take it")
+    recording.chat([user("go")], "north")
+    out = recording.path.with_name("rows")
+    write_conversations(recording.path, out)
+    assert {path.name: path.read_bytes().count(b"\n") for path in out.iterdir()} == {
+        "chat.jsonl": 1, "responses.jsonl": 2,
+    }  # fmt: skip
 
 
 def test_what_is_no_conversation_is_counted_and_what_is_no_exchange_named(
@@ -208,14 +214,16 @@ def test_what_is_no_conversation_is_counted_and_what_is_no_exchange_named(
     recording.add("/v1/chat/completions", b"{not json", b"{}", status=400)
     with recording.path.open("ab") as file:
         file.write(b'{"messages": []}\n\n[1]\n' + b"[" * 100_000 + b"\n")
-    out = recording.path.with_name("rows.jsonl")
+    out = recording.path.with_name("rows")
     with caplog.at_level(logging.WARNING):
         counts = write_conversations(recording.path, out)
     assert counts == {
         "exchanges": 7, "conversations": 1, "failed": 0, "replaced": 0, "other": 2, "unreadable": 4,
     }  # fmt: skip
     assert f"left out: {recording.path}:5: is no exchange of schema worldloom-exchange/1" in caplog.text
-    assert [json.loads(line)["messages"] for line in out.read_text().splitlines()] == [[user("go"), said("north")]]
+    assert [path.name for path in out.iterdir()] == ["chat.jsonl"]
+    (row,) = (out / "chat.jsonl").read_text().splitlines()
+    assert json.loads(row)["messages"] == [user("go"), said("north")]
     with pytest.raises(DataError, match=r"none\.jsonl: cannot be read"):
         write_conversations(recording.path.with_name("none.jsonl"), out)
 

@@ -95,7 +95,9 @@ def meaning(item: Any) -> str:
 
 
 def _call(call: Mapping[str, Any]) -> list[Any]:
-    inner = next((call[kind] for kind in ("function", "custom") if isinstance(call.get(kind), Mapping)), {})
+    inner: Mapping[str, Any] = next(
+        (call[kind] for kind in ("function", "custom") if isinstance(call.get(kind), Mapping)), {}
+    )
     return [call.get("id"), inner.get("name"), _plain(inner.get("arguments", inner.get("input")))]
 
 

@@ -1,17 +1,20 @@
 """Recorded exchanges -> whole conversations, one a line, in the shape of the API that they were held in.
 
 ``worldloom ingest`` makes trajectories of both shapes: rows of ``messages`` (Chat Completions), and rows of
-``instructions``, ``input`` and ``output`` (Responses).
+``instructions``, ``input`` and ``output`` (Responses). It takes a file to be of one shape, so each has its own.
 """
 
+import contextlib
 import json
 import logging
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from worldloom.errors import DataError
+from worldloom.recording.appending import PRIVATE
 from worldloom.recording.asked import Asked, asked_of
 from worldloom.recording.chains import Chains, Link
 from worldloom.recording.exchange import SCHEMA
@@ -19,11 +22,14 @@ from worldloom.trajectory import BadLine
 
 logger = logging.getLogger(__name__)
 
+SHAPES = ("chat", "responses")
 KEPT = ("model", "tools", "instructions")  # of the last request
 
 
 def write_conversations(exchanges: Path, out: Path) -> dict[str, Any]:
-    """Write the conversations of a file of exchanges, replacing ``out`` in one move.
+    """Write the conversations of a file of exchanges to ``out/chat.jsonl`` and ``out/responses.jsonl``.
+
+    Each is replaced in one move; a shape that there is none of has no file.
 
     Returns:
         Counts: ``exchanges``; ``conversations``; of the exchanges, ``failed`` (no whole answer), ``replaced`` (by a
@@ -34,14 +40,23 @@ def write_conversations(exchanges: Path, out: Path) -> dict[str, Any]:
         OSError: ``out`` cannot be written.
     """
     counts: Counter[str] = Counter(dict.fromkeys(("exchanges", "conversations", "failed", "replaced", "other"), 0))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    draft = out.with_name(out.name + ".part")
-    with draft.open("w", encoding="utf-8", errors="replace") as file:
+    out.mkdir(parents=True, exist_ok=True)
+    drafts = {kind: out / f"{kind}.jsonl.part" for kind in SHAPES}
+    with contextlib.ExitStack() as stack:
+        files = {kind: stack.enter_context(_private(draft)) for kind, draft in drafts.items()}
         for row in conversations(exchanges, counts):
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            file = files["chat" if "messages" in row else "responses"]
+            file.write(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
             counts["conversations"] += 1
-    draft.replace(out)
+    for draft in drafts.values():
+        draft.replace(draft.with_suffix(""))
+        if not draft.with_suffix("").stat().st_size:
+            draft.with_suffix("").unlink()
     return dict(counts)
+
+
+def _private(path: Path) -> BinaryIO:
+    return open(path, "wb", opener=lambda name, flags: os.open(name, flags, PRIVATE))
 
 
 def conversations(exchanges: Path, counts: Counter[str] | None = None) -> Iterator[dict[str, Any]]:

@@ -27,8 +27,8 @@ def response_of(text: str) -> dict[str, Any] | None:
         ValueError: as ``chat_replies``.
     """
     if not _is_stream(text):
-        found = _object(json.loads(text))
-        return found if isinstance(found.get("output"), list) else None
+        found = json.loads(text)
+        return found if isinstance(found, dict) and isinstance(found.get("output"), list) else None
     whole = [event["response"] for event in events(text) if isinstance(event.get("response"), dict)]
     return whole[-1] if whole and whole[-1].get("status") in ("completed", "incomplete") else None
 

@@ -9,6 +9,7 @@ from typing import Any
 from worldloom.errors import ConfigError, MissingDependency
 
 GRACE_S = 5  # for answers that are under way when the proxy is asked to stop
+IDLE_S = 75  # for which a connection is kept: agents think between two questions
 
 
 def serve(
@@ -34,7 +35,7 @@ def serve(
     _check_writable(out)
     config = uvicorn.Config(
         RecordingProxy(upstream, out), log_level="critical", access_log=False, server_header=False, date_header=False,
-        lifespan="on", ws="none", timeout_graceful_shutdown=GRACE_S,
+        lifespan="on", ws="none", timeout_graceful_shutdown=GRACE_S, timeout_keep_alive=IDLE_S,
     )  # fmt: skip
     with _listening(host, port) as taken:
         shown = f"[{host}]" if ":" in host else host
