@@ -26,6 +26,7 @@ from typing import Any
 import httpx2
 
 from benchmarks.upstream import events
+from worldloom.errors import ConfigError
 from worldloom.runs import begin, provenance, write_json
 
 ROOT = Path(__file__).parent.parent
@@ -33,6 +34,7 @@ OUT = Path("results/recording-proxy/metrics.json")
 PIECES = 20  # events of an answer
 PAUSE = 0.02  # seconds before each
 CLOSED_AGAIN_S = 0.2  # what a client waits after a failure
+LEAST = 20  # answers
 DONE = b"[DONE]\n\n"
 
 
@@ -167,7 +169,13 @@ def upstream() -> Iterator[str]:
 
 
 def told(seconds: list[float]) -> dict[str, float]:
-    """Median and tail."""
+    """Median and tail.
+
+    Raises:
+        ConfigError: there were too few answers.
+    """
+    if len(seconds) < LEAST:
+        raise ConfigError(f"{len(seconds)} answers came in time, of which a tail cannot be told; raise --seconds")
     cuts = statistics.quantiles(seconds, n=100)
     return {"median": cuts[49], "p95": cuts[94], "p99": cuts[98]}
 

@@ -205,6 +205,22 @@ def test_the_responses_api_goes_on_by_id_or_by_its_items(recording: Recording) -
     }  # fmt: skip
 
 
+def test_what_the_server_keeps_is_found_by_its_name_or_told(recording: Recording) -> None:
+    def ask(number: int, **request: Any) -> None:
+        response = {"id": f"resp_{number}", "status": "completed", "output": output(str(number))}
+        recording.add("/v1/responses", request, json.dumps(response).encode())
+
+    ask(1, input="go", conversation="conv_a")
+    ask(2, input="go", conversation={"id": "conv_b"})
+    ask(3, input="on", conversation="conv_a")
+    ask(4, input="on", previous_response_id="resp_of_yesterday")
+    one, other, later = recording.rows
+    assert one["input"] == [user("go"), *output("1"), user("on")]
+    assert (other["input"], other["output"]) == ([user("go")], output("2"))
+    assert later["previous_response_id"] == "resp_of_yesterday"
+    assert "previous_response_id" not in one
+
+
 def test_what_is_no_conversation_is_counted_and_what_is_no_exchange_named(
     recording: Recording, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -219,6 +219,38 @@ def test_nobody_upstream_is_a_502_and_a_failed_exchange(tmp_path: Path) -> None:
         assert "there is no answer" not in proxy.stop()
 
 
+def test_an_answer_that_cannot_be_stored_is_not_completed(server: Upstream, tmp_path: Path) -> None:
+    out = tmp_path / "exchanges.jsonl"
+    with (
+        Proxy(server.address, out) as proxy,
+        httpx2.Client(base_url=proxy.base_url, trust_env=False, timeout=60) as client,
+    ):
+        out.unlink()
+        out.mkdir()  # where nothing can be added
+        status, body = raw(client, "POST", "/chat/completions", json={"tag": "one"})
+        assert (status, json.loads(body)["error"]["code"]) == (500, "recording_failed")
+        with pytest.raises(httpx2.RemoteProtocolError):
+            raw(client, "POST", "/chat/completions", json={"tag": "two", "stream": True, "pieces": 3})
+        out.rmdir()
+        assert raw(client, "POST", "/chat/completions", json={"tag": "three"})[0] == 200
+        assert [json.loads(line["request_body"])["tag"] for line in stored(out)] == ["three"]
+        assert "an exchange is not recorded: [Errno 21] Is a directory" in proxy.stop()
+
+
+def test_what_is_under_way_when_it_is_stopped_is_stored_as_cut_off(server: Upstream, tmp_path: Path) -> None:
+    asked = {"tag": "long", "stream": True, "pieces": 2000, "pause": 0.05}
+    with (
+        Proxy(server.address, tmp_path / "exchanges.jsonl") as proxy,
+        httpx2.Client(base_url=proxy.base_url, trust_env=False, timeout=60) as client,
+        client.stream("POST", "/chat/completions", json=asked) as response,
+    ):
+        next(response.iter_raw())
+        proxy.stop()
+    (line,) = stored(proxy.out)
+    assert line["error"]["kind"] == "Cancelled"
+    assert line["response_body"].startswith('data: {"id": "long"')
+
+
 def test_what_cannot_be_started_says_why(tmp_path: Path) -> None:
     def said(*arguments: str) -> str:
         return subprocess.run([*MAIN, "record", *arguments], capture_output=True, text=True, timeout=120).stderr

@@ -21,7 +21,8 @@ class Asked:
     """One call of a model.
 
     ``given`` are the items that were sent, ``replies`` the alternatives that came back, each a list of items (none,
-    where no whole answer came); ``previous`` is the response that the items go on from, ``id`` the response's own.
+    where no whole answer came); ``previous`` is the response that the items go on from, ``id`` the response's own;
+    ``thread`` is the conversation that the server keeps.
     """
 
     kind: Kind
@@ -30,6 +31,7 @@ class Asked:
     request: Mapping[str, Any]
     previous: str | None = None
     id: str | None = None
+    thread: str | None = None
 
 
 def asked_of(exchange: Mapping[str, Any]) -> Asked | None:
@@ -48,9 +50,13 @@ def asked_of(exchange: Mapping[str, Any]) -> Asked | None:
         given = [{"role": "user", "content": given}]
     if not isinstance(given, list):
         raise ValueError("the request has no list of messages")
-    previous = body.get("previous_response_id")
     replies, own = _replied(kind, exchange)
-    return Asked(kind, given, replies, body, previous if isinstance(previous, str) else None, own)
+    return Asked(kind, given, replies, body, _id(body.get("previous_response_id")), own, _id(body.get("conversation")))
+
+
+def _id(value: Any) -> str | None:
+    found = value.get("id") if isinstance(value, Mapping) else value
+    return found if isinstance(found, str) else None
 
 
 def _replied(kind: Kind, exchange: Mapping[str, Any]) -> tuple[list[list[Any]], str | None]:

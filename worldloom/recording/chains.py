@@ -1,11 +1,11 @@
 """Which recorded call of a model goes on from which: the exchanges of a file as chains.
 
-A call goes on from an earlier one if it sends that one's items and reply again before its own (or names its response
-by ``previous_response_id``). Calls with the label ``X-Worldloom-Episode`` are looked for among those with the same
-label, the others among those without; and in a labelled episode a call also goes on from one of which it has only the
-reply, so that an agent may shorten its history. A call that repeats one that failed, or that its client marks as a
-retry (``x-stainless-retry-count``), takes its place. Two calls may go on from the same one: then the conversation
-forks, and each branch is one. A conversation that begins like another is another.
+A call goes on from an earlier one if it sends that one's items and reply again before its own, or names its response
+(``previous_response_id``) or the server's ``conversation``. Calls with the label ``X-Worldloom-Episode`` are looked
+for among those with the same label, the others among those without; and in a labelled episode a call also goes on from
+one of which it has only the reply, so that an agent may shorten its history. A call that repeats one that failed, or
+that its client marks as a retry (``x-stainless-retry-count``), takes its place. Two calls may go on from the same one:
+then the conversation forks, and each branch is one. A conversation that begins like another is another.
 """
 
 from collections import defaultdict
@@ -70,8 +70,8 @@ class Chains:
         self, asked: Asked, marks: list[bytes], scope: bytes, episode: str | None
     ) -> tuple[int | None, int | None]:
         """The call that it goes on from, and from which of its items on it is new."""
-        if asked.previous is not None:
-            found = self._responses.get(asked.previous)
+        if (before := asked.previous or asked.thread) is not None:
+            found = self._responses.get(before)
             return found, None if found is None else 0
         for mark in reversed(marks):
             if mark in self._ends:
@@ -91,8 +91,9 @@ class Chains:
             self._ends[digests(reply, marks[-1])[-1]].append(number)
             if reply and link.episode is not None:
                 self._replies[digest(scope + meaning(reply[-1]).encode())] = number
-        if asked.id is not None:
-            self._responses[asked.id] = number
+        for name in (asked.id, asked.thread):
+            if name is not None:
+                self._responses[name] = number
 
     def leaves(self) -> Iterator[list[Link]]:
         """The conversations in the order in which they began: for each, its calls, first to last."""

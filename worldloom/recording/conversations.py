@@ -64,7 +64,8 @@ def conversations(exchanges: Path, counts: Counter[str] | None = None) -> Iterat
 
     ``id`` is the episode's label, else the id of its first exchange; further conversations of one are numbered. Labels
     ``task`` and ``agent`` become ``task_id`` and ``agent``. One whose last call failed ends with what was sent, and
-    has its ``error``. ``recorded`` lists the exchanges.
+    has its ``error``; one that goes on from a response that was not recorded has its ``previous_response_id``.
+    ``recorded`` lists the exchanges.
 
     Raises:
         DataError: the file cannot be read.
@@ -128,11 +129,12 @@ def _row(file: BinaryIO, links: Sequence[Link]) -> dict[str, Any]:
         exchange, asked = _read(file, link)
         items = [*items, *reply, *asked.given[link.cut :]] if link.cut is not None else list(asked.given)
         reply = asked.replies[0] if asked.replies else []
-    first = exchange if len(links) == 1 else _read(file, links[0])[0]
+    first, opening = _read(file, links[0])
     return {
         **_about(links[0], first, exchange),
         **{key: asked.request[key] for key in KEPT if asked.request.get(key)},
         **({"messages": [*items, *reply]} if asked.kind == "chat" else {"input": items, "output": reply}),
+        **({"previous_response_id": opening.previous} if opening.previous else {}),
         **({} if asked.replies else {"error": exchange.get("error") or _refusal(exchange)}),
         "recorded": {"started": first["started"], "exchanges": [_read(file, link)[0]["id"] for link in links]},
     }

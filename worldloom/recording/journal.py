@@ -3,8 +3,8 @@
 While an episode goes on, each step is one write to ``FILE.open/ID.jsonl``: it is with the operating system before the
 step returns, so that a killed process loses at most the step in flight. At its end the journal becomes one line of
 FILE, synced to disk, and only then goes. Whoever records an episode holds a lock (``flock``) on its journal, which the
-kernel takes back with the process; so ``recover`` knows the journals that nobody will end, and a journal whose line
-was written but which outlived a kill is known by its id. Thus every episode becomes one line, never two.
+kernel takes back with the process (and its forks); so ``recover`` knows the journals that nobody will end. A journal
+that outlived a kill after its line was written is known by its id. Thus every episode becomes one line, never two.
 """
 
 import fcntl

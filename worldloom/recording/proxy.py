@@ -14,7 +14,6 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
-from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import Any, Final
 
@@ -50,11 +49,11 @@ class RecordingProxy:
 
     Args:
         upstream: the server's address; whether it ends in ``/v1`` makes no difference to ``/v1/...`` paths.
-        out: the file for exchanges (JSON Lines); more are added to what is there.
+        log: where exchanges are stored; whoever opened it closes it, after the server's end.
     """
 
-    def __init__(self, upstream: str, out: Path):
-        self.upstream, self.out = httpx2.URL(upstream.rstrip("/")), out
+    def __init__(self, upstream: str, log: ExchangeLog):
+        self.upstream, self.log = httpx2.URL(upstream.rstrip("/")), log
         self.working: set[asyncio.Task[None]] = set()
         self.shown = f"{self.upstream.scheme}://{self.upstream.netloc.decode()}{self.upstream.path.rstrip('/')}"
 
@@ -70,12 +69,10 @@ class RecordingProxy:
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=IDLE_S)
         timeout = httpx2.Timeout(None, connect=CONNECT_S)  # how long an answer may take is the client's to say
         async with httpx2.AsyncClient(limits=limits, timeout=timeout, follow_redirects=False) as self.client:
-            self.log = ExchangeLog(self.out)
             await send({"type": "lifespan.startup.complete"})
             await receive()
             if self.working:  # cut off, and not yet stored
                 await asyncio.wait(self.working)
-            self.log.close()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -174,8 +171,7 @@ class Answer:
             "headers": _lasting([(name.lower(), value) for name, value in response.headers.raw]),
         }
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        events = kind in ("text/event-stream", "application/x-ndjson")
-        if events:
+        if events := kind == "text/event-stream":
             await self._begin()
         length = response.headers.get("content-length", "")
         holdback = Holdback(events, int(length) if length.isdigit() else None)

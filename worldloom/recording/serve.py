@@ -1,5 +1,6 @@
 """Run the recording proxy as a server of its own."""
 
+import contextlib
 import os
 import socket
 from collections.abc import Callable
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from worldloom.errors import ConfigError, MissingDependency
+from worldloom.recording.exchange_log import ExchangeLog
 
 GRACE_S = 5  # for answers that are under way when the proxy is asked to stop
 IDLE_S = 75  # for which a connection is kept: agents think between two questions
@@ -32,12 +34,12 @@ def serve(
         raise MissingDependency(f"{error.name} is not installed; `pip install worldloom[record]`") from error
     if not upstream.startswith(("http://", "https://")):
         raise ConfigError(f"upstream is {upstream!r}; it must begin with http:// or https://")
-    _check_writable(out)
+    log = _opened(out)
     config = uvicorn.Config(
-        RecordingProxy(upstream, out), log_level="critical", access_log=False, server_header=False, date_header=False,
+        RecordingProxy(upstream, log), log_level="critical", access_log=False, server_header=False, date_header=False,
         lifespan="on", ws="none", timeout_graceful_shutdown=GRACE_S, timeout_keep_alive=IDLE_S,
     )  # fmt: skip
-    with _listening(host, port) as taken:
+    with contextlib.closing(log), _listening(host, port) as taken:
         shown = f"[{host}]" if ":" in host else host
         ready(f"http://{shown}:{taken.getsockname()[1]}/v1")
         uvicorn.Server(config).run(sockets=[taken])
@@ -52,12 +54,8 @@ def _listening(host: str, port: int) -> socket.socket:
     return taken
 
 
-def _check_writable(out: Path) -> None:
-    from worldloom.recording.appending import locked
-
+def _opened(out: Path) -> ExchangeLog:
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with locked(out):
-            pass
+        return ExchangeLog(out)
     except OSError as error:
         raise ConfigError(f"{out} cannot be written: {error.strerror}") from error
