@@ -109,10 +109,10 @@ class Upstream:
         return True
 
     async def breaks(self, writer: asyncio.StreamWriter, asked: Any, request: Any) -> bool:
-        """Half of a stream (with ``pieces``), or nothing at all."""
+        """A stream (with or without its stated end) that the connection ends in, or nothing at all."""
         if asked["pieces"]:
             self._head(writer, "text/event-stream")
-            for event in events(asked["tag"], asked["pieces"], stated_end=False):
+            for event in events(asked["tag"], asked["pieces"], asked["stated_end"]):
                 _chunk(writer, event)
             await writer.drain()
         return False

@@ -142,19 +142,23 @@ def test_the_responses_api(client: httpx2.Client, proxy: Proxy) -> None:
     assert stored(proxy.out)[-1]["response_body"].encode() == body
 
 
-def test_an_upstream_that_breaks_off_is_seen_and_stored(client: httpx2.Client, proxy: Proxy) -> None:
-    received = b""
+@pytest.mark.parametrize("stated_end", [False, True])
+def test_an_upstream_that_breaks_off_is_seen_and_stored(client: httpx2.Client, proxy: Proxy, stated_end: bool) -> None:
+    received, asked = b"", {"tag": "b", "pieces": 3, "stated_end": stated_end}
     with (
         pytest.raises(httpx2.RemoteProtocolError),
-        client.stream("POST", "/breaks", json={"tag": "b", "pieces": 3}) as response,
+        client.stream("POST", "/breaks", json=asked) as response,
     ):
         for piece in response.iter_raw():
             received += piece
-    half = b"".join(events("b", 3, stated_end=False))
-    assert received == half
+    sent = b"".join(events("b", 3, stated_end))
+    assert received == sent
     line = stored(proxy.out)[-1]
-    assert (line["error"]["kind"], line["response_body"].encode()) == ("RemoteProtocolError", half)
-    status, body = raw(client, "POST", "/breaks", json={"tag": "b", "pieces": 0})
+    assert (line["error"]["kind"], line["response_body"].encode()) == ("RemoteProtocolError", sent)
+
+
+def test_an_upstream_that_says_nothing_is_a_502(client: httpx2.Client, proxy: Proxy) -> None:
+    status, body = raw(client, "POST", "/breaks", json={"pieces": 0})
     assert (status, json.loads(body)["error"]["code"]) == (502, "upstream_unreachable")
     assert "response" not in stored(proxy.out)[-1]
 

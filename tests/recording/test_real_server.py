@@ -1,4 +1,4 @@
-"""A real model's server behind the proxy, a real client before it."""
+"""A real server of models behind the proxy, a real client before it; what the model says does not matter."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,13 +12,13 @@ from worldloom.recording.conversations import conversations
 
 
 @pytest.fixture(scope="module")
-def served(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serve(smollm2, tmp_path_factory.mktemp("serve") / "log") as found:
+def served(tiny_lm_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serve(tiny_lm_folder, tmp_path_factory.mktemp("serve") / "log") as found:
         yield found
 
 
 @pytest.mark.model
-def test_a_real_model_is_recorded(served: Served, tmp_path: Path) -> None:
+def test_a_real_server_is_recorded(served: Served, tmp_path: Path) -> None:
     openai = pytest.importorskip("openai")
     said = []
     messages = [{"role": "user", "content": "Say a word."}]
@@ -33,7 +33,6 @@ def test_a_real_model_is_recorded(served: Served, tmp_path: Path) -> None:
         said.append(client.chat.completions.create(messages=messages, **asked).choices[0].message.content)
         with pytest.raises(openai.APIStatusError):
             client.with_options(max_retries=0).chat.completions.create(messages=messages, model=served.model, n="x")
-    assert said[0]
     assert len(stored(proxy.out)) == 3
     assert "sk-of-nobody" not in proxy.out.read_text()
     (row,) = [row for row in conversations(proxy.out) if "error" not in row]

@@ -138,7 +138,7 @@ class Answer:
             raise
         except Exception as error:
             logger.exception("an exchange broke off")
-            await self._store(Failure(kind=type(error).__name__, message=str(error)))
+            await self._store(_failure(error))
             raise
 
     def _request(self) -> httpx2.Request:
@@ -181,8 +181,9 @@ class Answer:
                     exchange.seconds_to_first_byte = exchange.since()
                 if now := holdback.pass_on(raw, exchange.response.add(raw)):
                     await self._pass(now)
-        except httpx2.HTTPError:
-            if self._started and holdback.held:
+        except httpx2.HTTPError as error:
+            if self._started and holdback.held:  # which may be the end of an answer, so not before it is stored
+                await self._store(_failure(error))
                 await self._pass(holdback.held)
             raise
         return holdback.held
@@ -204,10 +205,11 @@ class Answer:
 
     async def _fail(self, error: httpx2.HTTPError) -> None:
         """The server is not there, or left in the midst of its answer."""
-        reason = str(error) or type(error).__name__
+        failure = _failure(error)
+        reason = failure.message
         logger.warning("%s: %s", self._proxy.shown, reason)
         try:
-            await self._store(Failure(kind=type(error).__name__, message=reason))
+            await self._store(failure)
         except OSError as unwritten:
             reason = f"{reason}; and this could not be recorded: {unwritten.strerror}"
         came = "no whole answer came from" if self._exchange.status else "there is no answer from"
@@ -222,6 +224,10 @@ class Answer:
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         self._start = {"type": "http.response.start", "status": status, "headers": headers}
         await self._pass(body, more=False)
+
+
+def _failure(error: Exception) -> Failure:
+    return Failure(kind=type(error).__name__, message=str(error) or type(error).__name__)
 
 
 async def _read(receive: Receive, body: Body, whole: "SpooledTemporaryFile[bytes]") -> bool:
