@@ -81,6 +81,32 @@ def test_a_built_in_environment_that_speaks_no_text_is_said_as_json(path: Path) 
     assert step.model_extra == {"terminated": True}
 
 
+class Foreign(gymnasium.Env[int, int]):
+    """An environment whose info uses our names for something else."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return 0, {"task_id": 7, "seed": "abc", "split": 3, "instruction": None}
+
+    def step(self, action: int) -> Any:
+        info = {"terminal": True, "admissible_actions": (0, 1), "not_recorded": "no"}
+        return action, 1, action == 1, False, info
+
+
+def test_what_another_environment_says_in_its_info_breaks_nothing(path: Path) -> None:
+    env = worldloom.record(path)(Foreign())
+    env.reset()
+    env.step(0)
+    env.step(1)
+    found = one(path)
+    assert found.task.model_dump() == {"id": "7"}
+    assert [step.model_dump() for step in found.steps] == [
+        {"action": "0", "observation": "0", "reward": 1.0, "admissible_actions": ["0", "1"]},
+        {
+            "action": "1", "observation": "1", "reward": 1.0, "admissible_actions": ["0", "1"], "terminated": True,
+        },
+    ]  # fmt: skip
+
+
 class Breaks(Corridor):
     def step(self, action: str) -> Any:
         if action == "kick":

@@ -50,7 +50,7 @@ class Chains:
         scope = digest(f"{asked.kind} {episode}".encode())
         marks = digests(asked.given, scope)
         link = Link(offset, episode, failed=not asked.replies)
-        same = digest(marks[-1] + (asked.previous or "").encode())
+        same = digest(marks[-1] + (asked.previous or asked.thread or "").encode())
         before = self._asked.get(same)
         if before is not None and self._is_retry(before, exchange):
             self.links[before].replaced = True

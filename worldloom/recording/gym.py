@@ -53,13 +53,13 @@ class RecordedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _begun(self, info: dict[str, Any], observation: str) -> Episode:
         seed, given = info.get("seed"), self._recorder.about
         by_seed = f"seed-{seed}" if seed is not None else None
+        said = {key: info[key] for key in ("split", "instruction") if isinstance(info.get(key), str)}
         return self._recorder.episode(
             env=given.get("env") or self._env_name,
             task=info.get("task_id") or given.get("task") or by_seed,
-            seed=seed,
-            split=info.get("split"),
-            instruction=info.get("instruction"),
+            seed=seed if isinstance(seed, int) else None,
             observation=observation,
+            **said,
         )
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:

@@ -57,7 +57,7 @@ class Journal:
             EnvError: the episode is over.
             OSError: it cannot be written; the journal is as it was.
         """
-        line = json.dumps({kind: what}, ensure_ascii=False, allow_nan=False)
+        line = json.dumps({kind: what}, ensure_ascii=False, allow_nan=False, default=str)
         with self._lock:
             if not self.open:
                 raise EnvError("the recorded episode is over; begin another one")

@@ -7,10 +7,10 @@ import json
 import math
 import uuid
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from worldloom.envs.base import StepResult
 from worldloom.errors import ConfigError
@@ -195,7 +195,11 @@ class Episode:
             return self.step(action, result)
         observation, reward, terminated, truncated, info = result
         terminal = terminal_of(StepResult(observation, None, bool(terminated), bool(truncated), info))
-        known = {key: info[key] for key in ("admissible_actions", "not_recorded") if info.get(key) is not None}
+        known: dict[str, Any] = {"not_recorded": True} if info.get("not_recorded") is True else {}
+        if isinstance(possible := info.get("admissible_actions"), Sequence):
+            known["admissible_actions"] = [str(action) for action in possible]
+        if terminal not in get_args(Terminal):  # what another environment may mean by it
+            terminal = None
         if terminated and terminal is None:
             known["terminated"] = True
         self.step(action, observation, reward=reward, terminal=terminal, **known)
@@ -245,7 +249,9 @@ def _head(name: str, about: Mapping[str, Any]) -> Trajectory:
     said = {**known, **about}
     return Trajectory(
         env=EnvRef(name=said["env"] or "recorded", version=said["version"]),
-        task=TaskRef(id=said["task"] or name, split=said["split"], seed=said["seed"], instruction=said["instruction"]),
+        task=TaskRef(
+            id=str(said["task"] or name), split=said["split"], seed=said["seed"], instruction=said["instruction"]
+        ),
         initial_context=said["initial_context"],
         initial_observation=said["observation"],
         agent=AgentRef(name=said["agent"]) if said["agent"] else None,
