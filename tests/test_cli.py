@@ -46,7 +46,7 @@ def test_naming_the_commands_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("command", ["demo", "collect", "train", "evaluate", "envs"])
+@pytest.mark.parametrize("command", ["demo", "collect", "record", "conversations", "train", "evaluate", "envs"])
 def test_every_command_has_help(command: str) -> None:
     done = worldloom(command, "--help")
     assert done.returncode == 0

@@ -20,6 +20,7 @@ _HOMES = {
     "check_env": "worldloom.envs.check",
     "make": "worldloom.envs",
     "read": "worldloom.trajectory",
+    "record": "worldloom.recording.recorder",
     "starts_of": "worldloom.world",
     "write": "worldloom.trajectory",
 }
@@ -36,6 +37,7 @@ __all__ = [
     "check_env",
     "make",
     "read",
+    "record",
     "starts_of",
     "write",
 ]

@@ -125,6 +125,33 @@ def default_agents(env: str) -> list[Any]:
 
 
 @app.command()
+def record(
+    upstream: Annotated[str, typer.Option(help="The OpenAI-compatible server, e.g. https://api.openai.com/v1.")],
+    out: Annotated[Path, typer.Option(help="File for the exchanges; more are added to what is there.")],
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8080,
+) -> None:
+    """Stand between an agent and its model, pass everything on unchanged, and store each exchange."""
+    from worldloom.recording.serve import serve
+
+    def ready(address: str) -> None:
+        typer.echo(f"base_url {address} passes on to {upstream.rpartition('@')[2]} and records to {out}")
+
+    serve(upstream, out, host=host, port=port, ready=ready)
+
+
+@app.command()
+def conversations(
+    exchanges: Annotated[Path, typer.Argument(help="A file that `worldloom record` wrote.")],
+    out: Annotated[Path, typer.Option(help="Folder for chat.jsonl and responses.jsonl, a conversation a line.")],
+) -> None:
+    """Make whole conversations of recorded exchanges."""
+    from worldloom.recording.conversations import write_conversations
+
+    show(write_conversations(exchanges, out))
+
+
+@app.command()
 def train(
     data: Annotated[list[Path], typer.Argument(help="Trajectory files (JSON Lines).")],
     out: Annotated[Path, typer.Option(help="Folder for the model; started again it goes on.")],

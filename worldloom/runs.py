@@ -9,11 +9,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from worldloom.errors import ConfigError, DataError
 
 PACKAGES = ("worldloom", "torch", "transformers", "peft", "accelerate", "alfworld", "textworld")
+BLOCK = 1 << 20  # bytes read at once
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -45,17 +46,8 @@ class Log:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            self._set_torn_line_aside()
+            set_torn_line_aside(path)
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-
-    def _set_torn_line_aside(self) -> None:
-        with self.path.open("rb+") as file:
-            whole = _end_of_last_line(file.read())
-            file.seek(whole)
-            if torn := file.read():
-                with self.path.with_name(self.path.name + ".torn").open("ab") as aside:
-                    aside.write(torn + b"\n")
-                file.truncate(whole)
 
     def append(self, line: str) -> None:
         """Add one line (without its line break)."""
@@ -72,8 +64,28 @@ class Log:
         self.close()
 
 
-def _end_of_last_line(content: bytes) -> int:
-    return content.rfind(b"\n") + 1
+def set_torn_line_aside(path: Path) -> None:
+    """Move what follows the last line break of a file to ``NAME.torn``; nobody else may write to it meanwhile."""
+    with path.open("rb+") as file:
+        whole = _end_of_last_line(file)
+        file.seek(whole)
+        if torn := file.read():
+            aside = os.open(path.with_name(path.name + ".torn"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            with os.fdopen(aside, "ab") as kept:
+                kept.write(torn + b"\n")
+            file.truncate(whole)
+
+
+def _end_of_last_line(file: BinaryIO) -> int:
+    """The offset after the last line break; reads backwards, since the file may be large."""
+    end = file.seek(0, os.SEEK_END)
+    while end > 0:
+        start = max(0, end - BLOCK)
+        file.seek(start)
+        if found := file.read(end - start).rfind(b"\n") + 1:
+            return start + found
+        end = start
+    return 0
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:
@@ -85,7 +97,7 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
     if not path.exists():
         return
     content = path.read_bytes()
-    for number, line in enumerate(content[: _end_of_last_line(content)].splitlines(), 1):
+    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), 1):
         try:
             yield json.loads(line)
         except ValueError as error:

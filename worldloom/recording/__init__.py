@@ -1,0 +1,1 @@
+"""Record what an agent does where it works: around its functions and environments, or between it and its model."""
