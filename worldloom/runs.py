@@ -9,10 +9,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from worldloom.errors import ConfigError, DataError
 
+BLOCK = 1 << 20
 PACKAGES = ("worldloom", "torch", "transformers", "peft", "accelerate", "alfworld", "textworld")
 
 
@@ -50,7 +51,7 @@ class Log:
 
     def _set_torn_line_aside(self) -> None:
         with self.path.open("rb+") as file:
-            whole = _end_of_last_line(file.read())
+            whole = _end_of_last_line(file)
             file.seek(whole)
             if torn := file.read():
                 with self.path.with_name(self.path.name + ".torn").open("ab") as aside:
@@ -72,8 +73,16 @@ class Log:
         self.close()
 
 
-def _end_of_last_line(content: bytes) -> int:
-    return content.rfind(b"\n") + 1
+def _end_of_last_line(file: IO[bytes]) -> int:
+    """Where a file's last whole line ends; it is looked for from the end, since a file may be larger than memory."""
+    end = file.seek(0, os.SEEK_END)
+    while end:
+        start = max(0, end - BLOCK)
+        file.seek(start)
+        if found := file.read(end - start).rfind(b"\n") + 1:
+            return start + found
+        end = start
+    return 0
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:
@@ -85,7 +94,7 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
     if not path.exists():
         return
     content = path.read_bytes()
-    for number, line in enumerate(content[: _end_of_last_line(content)].splitlines(), 1):
+    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), 1):
         try:
             yield json.loads(line)
         except ValueError as error:

@@ -1,0 +1,53 @@
+"""tau-bench results (Yao et al. 2024, arXiv 2406.12045): one episode of a support desk a record, and its reward.
+
+The customer's scenario, which tau-bench's simulated customer is given and the agent never sees, is the initial
+context. The gold actions, the outputs asked for and the reward's reasons stay out: they tell the outcome.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from worldloom.errors import ProtocolError
+from worldloom.ingest import chat
+from worldloom.ingest.row import Outcome, outcome_of
+from worldloom.ingest.turns import Dialogue
+from worldloom.trajectory import Failure
+
+STOP = "###STOP###"  # how the simulated customer ends
+ENDING_TOOLS = ("transfer_to_human_agents",)  # tools after which the episode is over
+
+
+def matches(record: Any) -> bool:
+    """Results have these keys."""
+    return isinstance(record, Mapping) and {"task_id", "reward", "traj"} <= record.keys()
+
+
+def read(record: Any) -> Dialogue:
+    """One episode. One that its step limit ended, neither the customer nor a transfer, is truncated."""
+    if not isinstance(record, Mapping) or not isinstance(record.get("traj"), list):
+        raise ProtocolError("has no list 'traj'")
+    left_out: list[str] = []
+    info = record["info"] if isinstance(record.get("info"), Mapping) else {}
+    seed = record.get("trial")
+    return Dialogue(
+        chat.turns(record["traj"], left_out), id=str(record.get("task_id")), hidden=_scenario(info),
+        outcome=_outcome(record), error=_error(info), seed=seed if isinstance(seed, int) else None, left_out=left_out,
+    )  # fmt: skip
+
+
+def _scenario(info: Mapping[str, Any]) -> str | None:
+    task = info.get("task")
+    told = task.get("instruction") if isinstance(task, Mapping) else None
+    return f"The customer: {told}" if isinstance(told, str) else None
+
+
+def _outcome(record: Mapping[str, Any]) -> Outcome:
+    told = outcome_of(record)
+    last = record["traj"][-1] if record["traj"] and isinstance(record["traj"][-1], Mapping) else {}
+    over = STOP in str(last.get("content")) or last.get("name") in ENDING_TOOLS
+    return told if over else Outcome("truncated", told.reward)
+
+
+def _error(info: Mapping[str, Any]) -> Failure | None:
+    """What broke the run: tau-bench then writes the error in the place of the conversation."""
+    return Failure(kind="tau-bench", message=str(info["error"])) if info.get("error") else None
