@@ -27,10 +27,10 @@ from worldloom.ingest.turns import Dialogue
 from worldloom.trajectory import Trajectory
 
 SAMPLE = 64  # records that are looked at
-UNKNOWN = "in no format that is known; name one with --format, or a table's columns with --column"
+UNKNOWN = "in no format that is known; name one with --format, or the columns of a table with --column"
 AMBIGUOUS = (
-    "rows of messages that can be read in two ways: give --format openai-chat if 'assistant' is the agent, --format "
-    "messages if 'user' is the agent and 'assistant' the world (Word2World)"
+    "rows of messages that can be read in two ways: give --format openai-chat if the assistant is the agent, --format "
+    "messages if the user is the agent and the assistant the world (Word2World)"
 )
 MALFORMED = (TypeError, KeyError, AttributeError, ValueError, IndexError, RecursionError, OverflowError)
 
@@ -87,19 +87,22 @@ def named(name: str, columns: Mapping[str, str]) -> Format:
     return known[name]
 
 
-def detect(sample: Iterable[Any], columns: Mapping[str, str]) -> Format:
+def detect(sample: Iterable[Record | Skip], columns: Mapping[str, str]) -> Format:
     """The format of the first record that has one.
 
     Raises:
         ProtocolError: no record has one, or all that do can be read in two ways.
     """
-    ambiguous = False
-    for record in sample:
+    ambiguous, problem = False, ""
+    for item in sample:
+        if isinstance(item, Skip):
+            problem = problem or f"; at {item.place}: {item.reason}"
+            continue
         for found in formats(columns):
-            if _attempt(0, found.matches, record) is True:
+            if _attempt(0, found.matches, item.value) is True:
                 return found
-        ambiguous = ambiguous or openai_chat.is_chat(record)
-    raise ProtocolError(AMBIGUOUS if ambiguous else UNKNOWN)
+        ambiguous = ambiguous or openai_chat.is_chat(item.value)
+    raise ProtocolError(AMBIGUOUS if ambiguous else UNKNOWN + problem)
 
 
 def _attempt(place: int, function: Callable[..., Any], *arguments: Any, records: int = 1) -> Any:

@@ -131,7 +131,9 @@ def _tool_run(run: Run, left_out: list[str]) -> ToolRun:
     body = message(told) if isinstance(told, Mapping) and ("kwargs" in told or "tool_call_id" in told) else {}
     text = str(error) if error else chat.text_of(body.get("content", told), left_out)
     id_ = body.get("tool_call_id")
-    return ToolRun(ToolCall(str(run.get("name")), given, id_), Heard(text, of_tool=True, call_id=id_, failed=bool(error)))
+    return ToolRun(
+        ToolCall(str(run.get("name")), given, id_), Heard(text, of_tool=True, call_id=id_, failed=bool(error))
+    )
 
 
 def _words(told: Any, role: str) -> list[Turn]:

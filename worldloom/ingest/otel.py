@@ -143,7 +143,9 @@ def _tool_run(span: Mapping[str, Any], found: Attributes, left_out: list[str]) -
     if found.get("gen_ai.operation.name") != "execute_tool" or (result is None and not failed):
         return None
     call = ToolCall(
-        str(found.get("gen_ai.tool.name")), _json(found.get("gen_ai.tool.call.arguments")), found.get("gen_ai.tool.call.id")
+        str(found.get("gen_ai.tool.name")),
+        _json(found.get("gen_ai.tool.call.arguments")),
+        found.get("gen_ai.tool.call.id"),
     )
     text = chat.text_of(result, left_out) if result is not None else _message(span, found)
     return ToolRun(call, Heard(text, of_tool=True, call_id=call.id, failed=failed))

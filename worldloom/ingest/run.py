@@ -63,7 +63,12 @@ class Settings:
 
 
 def ingest(
-    paths: Sequence[Path], out: Path, settings: Settings | None = None, *, strict: bool = False, change: Change | None = None
+    paths: Sequence[Path],
+    out: Path,
+    settings: Settings | None = None,
+    *,
+    strict: bool = False,
+    change: Change | None = None,
 ) -> dict[str, Any]:
     """Read logs into ``out/trajectories.jsonl``; started again it goes on where it was.
 
@@ -236,6 +241,7 @@ def _ingest_file(path: Path, settings: Settings, output: _Output, advance: Advan
         whole = Skip(1, getattr(error, "reason", str(error)))
         output.skip(whole, path, unit)
         tally.skip(whole)
+        advance(path.stat().st_size / MEGABYTE, "")
     return {**tally.report(path, found.name if found else None), "lines_skipped": output.lines_skipped}
 
 
@@ -253,7 +259,7 @@ def examine(path: Path, settings: Settings) -> tuple[Kind, Format]:
             return kind, named(settings.format, settings.columns)
         with opened(path, settings.encoding) as stream:
             items = islice(records(stream.text, path, kind, settings.limit), SAMPLE)
-            return kind, detect((item.value for item in items if isinstance(item, Record)), settings.columns)
+            return kind, detect(items, settings.columns)
     except BROKEN as error:
         raise DataError(f"cannot be read: {error}", path) from error
 

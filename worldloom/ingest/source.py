@@ -3,6 +3,7 @@
 import codecs
 import gzip
 import io
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,9 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import zstandard
-
 from worldloom.errors import ConfigError, DataError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 BOMS = (
@@ -24,7 +28,7 @@ BOMS = (
 )
 OTHER = {b"PK\x03\x04": "a zip archive", b"PAR1": "a Parquet file", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
 CHUNK = 1 << 16
-BROKEN = (OSError, EOFError, UnicodeError, zlib.error, zstandard.ZstdError)
+BROKEN = (OSError, EOFError, UnicodeError, zlib.error, zstd.ZstdError)
 """What reading may raise where a file is damaged or not in the encoding that it is read in."""
 
 
@@ -64,12 +68,10 @@ def _decompressed(file: io.BufferedReader, path: Path) -> io.BufferedReader:
         if head.startswith(magic):
             raise DataError(f"is {kind}: unpack it first (.gz and .zst are read as they are)", path)
     if head.startswith(GZIP):
-        unpacked: Any = gzip.GzipFile(fileobj=file)
-    elif head.startswith(ZSTD):
-        unpacked = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=False)
-    else:
-        return file
-    return io.BufferedReader(unpacked, CHUNK)
+        return io.BufferedReader(gzip.GzipFile(fileobj=file), CHUNK)
+    if head.startswith(ZSTD):
+        return io.BufferedReader(zstd.ZstdFile(file), CHUNK)
+    return file
 
 
 def _recoded(text: io.BufferedReader, encoding: str | None) -> IO[bytes]:
