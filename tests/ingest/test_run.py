@@ -1,0 +1,157 @@
+"""A run: the account, going on after a kill, strict, the hook, real logs."""
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ingest import samples as made
+from worldloom.errors import ConfigError, DataError
+from worldloom.ingest.run import Settings, ingest
+from worldloom.runs import read_json
+from worldloom.trajectory import Trajectory, read
+
+
+def lines(*rows: Any) -> str:
+    return "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """Two formats, two bad rows, a file that is no log, and one that is not looked at."""
+    folder = tmp_path / "logs"
+    (folder / "more").mkdir(parents=True)
+    rows = [{**made.OPENAI, "id": f"conv-{number}"} for number in range(6)]
+    (folder / "a.jsonl").write_text(lines(*rows[:3], '{"broken": ', *rows[3:5], {"messages": [{"role": "king"}]}, rows[5]))
+    (folder / "more" / "spans.json").write_text(json.dumps(made.otlp_export(made.OTEL_SPANS)))
+    (folder / "readme.txt").write_text("hello\nworld\n")
+    (folder / ".hidden.jsonl").write_text("{}")
+    return folder
+
+
+def test_everything_is_accounted_for(logs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    account = ingest([logs], out)
+    assert account == read_json(out / "ingest.json")
+    assert account["formats"] == {"openai-chat": 1, "otel": 1, "none": 1}
+    assert [account[key] for key in ("files", "records", "episodes", "steps", "unaccounted")] == [3, 15, 7, 27, 0]
+    assert account["outcomes"] == {"success": 7}
+    assert account["merged"] == {"a span that is no GenAI span": 1}
+    assert account["skipped"] == {
+        "is not JSON in UTF-#": 1,
+        "message # has an unknown role, #": 1,
+        "in no format that is known; name one with --format, or the columns of a table with --column; "
+        "at #: is not JSON in UTF-#": 1,
+    }
+    told = [json.loads(line) for line in (out / "skipped.jsonl").read_text().splitlines()]
+    assert [(Path(line["file"]).name, line["line"], line["lost"]) for line in told] == [
+        ("a.jsonl", 4, True), ("a.jsonl", 7, True), ("spans.json", 1, False), ("readme.txt", 1, True)
+    ] or sorted(line["lost"] for line in told) == [False, True, True, True]  # fmt: skip
+    assert told[1]["reason"] == "message 1 has an unknown role, 'king'"
+    assert [e.task.id for e in read(out / "trajectories.jsonl")][:6] == [f"conv-{number}" for number in range(6)]
+
+
+def test_a_finished_run_is_left_alone_and_other_settings_are_refused(logs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = ingest([logs], out)
+    before = (out / "trajectories.jsonl").read_bytes()
+    assert ingest([logs], out) == first
+    assert (out / "trajectories.jsonl").read_bytes() == before
+    with pytest.raises(ConfigError, match="env: 'logs' there, 'shop' now"):
+        ingest([logs], out, Settings(env="shop"))
+    (logs / "a.jsonl").write_text("{}")
+    with pytest.raises(ConfigError, match="files: "):
+        ingest([logs], out)
+
+
+@pytest.mark.parametrize(("episodes", "skips", "files"), [(0, 0, 0), (0.3, 1, 0), (0.55, 0.5, 0), (1, 1, 0.4), (0.95, 0.8, 1)])
+def test_a_killed_run_goes_on_to_the_same_end(
+    episodes: float, skips: float, files: float, logs: Path, tmp_path: Path
+) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    ingest([logs], whole)
+    shutil.copytree(whole, cut)
+    (cut / "ingest.json").unlink()
+    for name, share in (("trajectories.jsonl", episodes), ("skipped.jsonl", skips), ("files.jsonl", files)):
+        if name == "files.jsonl":  # a file's account is written after its episodes
+            share = 0 if min(episodes, skips) < 1 else share
+        content = (whole / name).read_bytes()
+        (cut / name).write_bytes(content[: int(len(content) * share)])
+    ingest([logs], cut)
+    for name in ("trajectories.jsonl", "skipped.jsonl", "files.jsonl", "ingest.json"):
+        assert (cut / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+def test_strict_stops_at_the_first_that_is_lost_and_can_be_gone_on_from_without(logs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(DataError, match=r"a\.jsonl:4: is not JSON in UTF-8"):
+        ingest([logs], out, strict=True)
+    assert len(read(out / "trajectories.jsonl")) == 3
+    assert ingest([logs], out)["episodes"] == 7
+    for name, content in (("x.txt", "hello"), ("y.jsonl", lines({"messages": [{"role": "user", "content": [
+        {"type": "image_url"}]}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]}))):  # fmt: skip
+        (tmp_path / name).write_text(content)
+        with pytest.raises(DataError, match=f"{name}:1: (in no format|a part cannot be kept: image_url)"):
+            ingest([tmp_path / name], tmp_path / f"out-{name}", strict=True)
+
+
+def test_the_hook_sees_every_episode_before_it_is_written(logs: Path, tmp_path: Path) -> None:
+    def hidden(episode: Trajectory) -> Trajectory:
+        return Trajectory.from_json(episode.to_json().replace("order", "XXXXX"))
+
+    ingest([logs], tmp_path / "out", change=hidden)
+    written = (tmp_path / "out" / "trajectories.jsonl").read_text()
+    assert "XXXXX 17" in written and "order 17" not in written
+    with pytest.raises(ConfigError, match="change: "):
+        ingest([logs], tmp_path / "out")
+
+
+def test_what_cannot_be_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nowhere: does not exist"):
+        ingest([tmp_path / "nowhere"], tmp_path / "out")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="empty: holds no files"):
+        ingest([tmp_path / "empty"], tmp_path / "out")
+    with pytest.raises(ConfigError, match="no format 'openai'; did you mean 'openai-"):
+        Settings(format="openai")
+    with pytest.raises(ConfigError, match="no column 'actoin'; did you mean 'action'"):
+        Settings(columns={"actoin": "x"})
+    with pytest.raises(ConfigError, match="max_mb is 0"):
+        Settings(max_mb=0)
+
+
+def test_an_output_folder_within_the_logs_is_not_read(logs: Path) -> None:
+    assert ingest([logs], logs / "out") == ingest([logs], logs / "out")
+    assert len(read_json(logs / "out" / "config.json")["files"]) == 3
+
+
+def test_a_trace_over_the_limit_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "spans.jsonl"
+    path.write_text(lines(*(made.otlp_export([span]) for span in made.OTEL_SPANS)))
+    account = ingest([path], tmp_path / "out", Settings(max_mb=0.004))
+    assert account["skipped"] == {"records that belong together are over the limit; see --max-mb": 6}
+    assert account["unaccounted"] == 0
+
+
+def test_tau_bench_s_real_airline_log(data_dir: Path, tmp_path: Path) -> None:
+    account = ingest([data_dir / "tau-bench" / "gpt-4o-airline.json.gz"], tmp_path)
+    # 1,290 + 1,164 messages of the agent, counted in the file itself; 84 rewards of 1; 5 runs that the limit ended
+    assert [account[key] for key in ("records", "episodes", "steps", "unaccounted")] == [200, 200, 2454, 0]
+    assert account["outcomes"] == {"failure": 111, "success": 84, "truncated": 5}
+    assert (account["skipped"], account["merged"], account["left_out"]) == ({}, {}, {})
+    episodes = read(tmp_path / "trajectories.jsonl", strict=True)
+    assert Counter(Counter(e.task.id for e in episodes).values()) == {4: 50}
+    assert sum(step.not_recorded is True for e in episodes for step in e.steps) == 0
+    assert sum(step.action.startswith('{"name": ') for e in episodes for step in e.steps) == 1164
+
+
+def test_swe_agent_s_and_toolbench_s_real_logs(data_dir: Path, tmp_path: Path) -> None:
+    account = ingest([data_dir / "swe-agent"], tmp_path / "swe")
+    assert [account[key] for key in ("files", "episodes", "unaccounted")] == [10, 10, 0]
+    for episode in read(tmp_path / "swe" / "trajectories.jsonl", strict=True):
+        assert episode.actions[-1] == "submit" and "diff --git" in episode.steps[-1].observation
+    account = ingest([data_dir / "toolbench" / "toolbench_runs_800.jsonl.gz"], tmp_path / "tb")
+    assert [account[key] for key in ("records", "episodes", "unaccounted")] == [800, 800, 0]
