@@ -133,8 +133,12 @@ def test_tau_bench_gives_the_scenario_to_the_world_and_the_gold_to_nobody(tmp_pa
 
 def test_tau_bench_ends(tmp_path: Path) -> None:
     cut = {**made.TAU, "traj": made.TAU["traj"][:-1], "reward": 0.0}  # type: ignore[index]
-    transferred = [*made.OPENAI_MESSAGES[:2], made.openai_call({"name": "transfer_to_human_agents", "arguments": {}}, "t"),
-                   {"role": "tool", "tool_call_id": "t", "name": "transfer_to_human_agents", "content": "ok"}]  # fmt: skip
+    name = "transfer_to_human_agents"
+    transferred = [
+        *made.OPENAI_MESSAGES[:2],
+        made.openai_call({"name": name, "arguments": {}}, "t"),
+        {"role": "tool", "tool_call_id": "t", "name": name, "content": "ok"},
+    ]
     lost = {**made.TAU, "traj": transferred, "reward": 0.0}
     broken = {"task_id": 4, "trial": 0, "reward": 0.0, "info": {"error": "timeout", "traceback": "..."}, "traj": []}
     episodes = ingested(tmp_path, "log.json", json.dumps([cut, lost, broken], indent=2))
@@ -168,8 +172,8 @@ def test_swe_agent_ends(status: str, more: dict[str, Any], outcome: str, tmp_pat
 def test_otel_spans_of_a_trace_are_one_conversation_whatever_their_order(tmp_path: Path) -> None:
     later, earlier = made.OTEL_SPANS[3:], made.OTEL_SPANS[:3]
     other = made.chat_span("x", 9, [made.told("user", "hi")], made.told("assistant", "hello"))
-    text = lines(made.otlp_export(later), made.otlp_export([{**other, "traceId": "trace-2"}]), made.otlp_export(earlier))
-    (episode,) = ingested(tmp_path, "spans.jsonl", text)
+    batches = later, [{**other, "traceId": "trace-2"}], earlier
+    (episode,) = ingested(tmp_path, "spans.jsonl", lines(*map(made.otlp_export, batches)))
     assert steps(episode) == made.STEPS[:3]
     assert episode.initial_observation.replace('"type": "function", ', "") == made.FIRST
     assert (episode.task.id, episode.steps[0].thought, episode.outcome) == ("conv-1", "Look first.", "success")
@@ -203,7 +207,8 @@ def test_otel_openllmetry_s_attributes_and_a_tool_that_failed(tmp_path: Path) ->
 def test_otel_without_captured_content_is_counted(tmp_path: Path) -> None:
     bare = made.span("s", 1, {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o"})
     assert ingested(tmp_path, "spans.jsonl", lines(made.otlp_export([bare, bare]))) == []
-    assert read_json(tmp_path / "out" / "ingest.json")["skipped"] == {"a GenAI span whose messages were not captured": 2}
+    skipped = read_json(tmp_path / "out" / "ingest.json")["skipped"]
+    assert skipped == {"a GenAI span whose messages were not captured": 2}
 
 
 @pytest.mark.parametrize("nested", [True, False])
@@ -271,7 +276,8 @@ def test_calls_of_a_conversation_become_one_episode(tmp_path: Path) -> None:
 
 def test_calls_of_the_other_apis(tmp_path: Path) -> None:
     messages = made.ANTHROPIC["messages"]
-    claude = {"request": {"system": made.POLICY, "messages": messages[:3]}, "response": {**messages[3], "type": "message"}}  # type: ignore[index]
+    asked = {"system": made.POLICY, "messages": messages[:3]}  # type: ignore[index]
+    claude = {"request": asked, "response": {**messages[3], "type": "message"}}  # type: ignore[index]
     items = made.RESPONSES["items"]
     openai = {"instructions": made.POLICY, "input": items[:4], "output": items[4:5], "id": "resp_1"}  # type: ignore[index]
     lost = {**openai, "previous_response_id": "resp_0"}

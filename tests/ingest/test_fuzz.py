@@ -29,11 +29,18 @@ LOGS: dict[str, list[Any]] = {
     "langsmith": [made.LANGSMITH],
     "toolbench": [made.TOOLBENCH],
     "table": made.TABLE,
-    "calls": [{"request": {"messages": made.OPENAI_MESSAGES[:4]}, "response": {"choices": [{"message": made.OPENAI_MESSAGES[4]}]}}],
-}  # fmt: skip
+    "calls": [
+        {
+            "request": {"messages": made.OPENAI_MESSAGES[:4]},
+            "response": {"choices": [{"message": made.OPENAI_MESSAGES[4]}]},
+        }
+    ],
+}
+KEYS = st.sampled_from(["role", "type", "id", "x"])
+PUT_IN = [b"\x00", b"\xff\xfe", b"\n", b"[" * 1000, b'"', b"{", "é".encode("utf-16"), b"\xed\xa0\x80"]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["role", "type", "id", "x"]), inner, max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
     max_leaves=6,
 )
 QUIET = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
@@ -80,11 +87,12 @@ def test_values_of_wrong_types(data: st.DataObject, name: str) -> None:
 @given(st.data(), st.sampled_from(sorted(LOGS)), st.sampled_from(["jsonl", "json", "jsonl.gz"]))
 def test_bytes_that_are_cut_changed_or_put_in(data: st.DataObject, name: str, form: str) -> None:
     rows = LOGS[name]
-    content = json.dumps(rows, indent=1).encode() if form == "json" else b"\n".join(json.dumps(r).encode() for r in rows)
+    text = json.dumps(rows, indent=1) if form == "json" else "\n".join(map(json.dumps, rows))
+    content = text.encode()
     content = gzip.compress(content) if form.endswith("gz") else content
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(content)))
-        new = data.draw(st.sampled_from([b"\x00", b"\xff\xfe", b"\n", b"[" * 1000, b'"', b"{", "é".encode("utf-16"), b"\xed\xa0\x80"]))
+        new = data.draw(st.sampled_from(PUT_IN))
         drop = data.draw(st.sampled_from([0, 1, 50]))
         content = content[:at] + new + content[at + drop :]
     cut = data.draw(st.integers(0, len(content)))

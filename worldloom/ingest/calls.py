@@ -1,6 +1,7 @@
 """Logs of API calls, request and response in one row: OpenAI's Chat Completions and Responses, Anthropic's Messages.
 
-Rows are ``{"request": ..., "response": ...}``, or a request with its ``response``, ``choices`` or ``output`` beside its own keys.
+Rows are ``{"request": ..., "response": ...}``, or a request with its ``response``,
+``choices`` or ``output`` beside its own keys.
 """
 
 from collections.abc import Callable, Iterator, Mapping

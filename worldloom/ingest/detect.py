@@ -139,9 +139,9 @@ def _grouped(
         for group in aside.groups():
             if group.records is None:
                 yield Skip(group.place, "records that belong together are over the limit; see --max-mb", group.key,
-                           group.count)  # fmt: skip
+                           group.size)  # fmt: skip
                 continue
-            made = _attempt(group.place, lambda part: list(read_group(part)), group.records, records=group.count)
+            made = _attempt(group.place, lambda part: list(read_group(part)), group.records, records=group.size)
             for each in [made] if isinstance(made, Skip) else made:
                 yield each if isinstance(each, Skip) else Placed(each.place or group.place, each)
 

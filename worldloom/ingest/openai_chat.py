@@ -1,6 +1,7 @@
-"""OpenAI's Chat Completions: rows of ``messages`` (and ``tools``), or a bare list of messages; one conversation a row."""
+"""OpenAI's Chat Completions: one conversation a row, ``messages`` (and ``tools``) or a bare list of messages."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from worldloom.errors import ProtocolError
@@ -34,7 +35,7 @@ def matches(record: Any) -> bool:
     roles = [message["role"] for message in messages_of(record)]
     beside = any(row.get(key) for key in ("tools", "functions", "model", "parallel_tool_calls"))
     called = any(message.get("tool_calls") or message.get("function_call") for message in messages_of(record))
-    repeated = any(one == other for one, other in zip(roles, roles[1:], strict=False))
+    repeated = any(one == other for one, other in pairwise(roles))
     return beside or called or repeated or {"tool", "function", "developer"} & {*roles} != set() or roles[-1] == "user"
 
 

@@ -2,7 +2,8 @@
 
 Messages are read from the attributes ``gen_ai.system_instructions``, ``gen_ai.input.messages`` and
 ``gen_ai.output.messages`` (structured or as the text of JSON), on the span or on its event
-``gen_ai.client.inference.operation.details``; else from OpenLLMetry's ``gen_ai.prompt.N.*`` and ``gen_ai.completion.N.*``.
+``gen_ai.client.inference.operation.details``; else from OpenLLMetry's ``gen_ai.prompt.N.*`` and
+``gen_ai.completion.N.*``.
 """
 
 import json

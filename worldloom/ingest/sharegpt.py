@@ -34,7 +34,7 @@ def as_messages(said: Any) -> list[dict[str, Any]]:
 
 
 def _message(number: int, message: Any) -> dict[str, Any]:
-    role = ROLES.get(message.get("from")) if isinstance(message, Mapping) else None
+    role = ROLES.get(str(message.get("from"))) if isinstance(message, Mapping) else None
     if role is None:
         raise ProtocolError(f"message {number} is from nobody who is known: {str(message)[:60]!r}")
     value = message.get("value")

@@ -18,11 +18,11 @@ CACHE_KB = 32_000
 
 
 class Group(NamedTuple):
-    """The records of one group in the order of the file; ``records`` is None if together they are over the limit."""
+    """One group: its records in the order of the file (None if together they are over the limit) and their number."""
 
     key: str
     place: int
-    count: int
+    size: int
     records: list[Record] | None
 
 

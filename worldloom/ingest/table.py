@@ -53,8 +53,8 @@ def read_group(records: Sequence[Record], columns: Columns) -> Iterator[Dialogue
     turns = [turn for row in rows for turn in _turns(row)]
     first, last = rows[0], rows[-1]
     yield Dialogue(
-        [*_opening(first), *turns], id=str(first.get("task") or first["episode"]), hidden=_text(first, "context") or None,
-        outcome=_outcome(last), agent=AgentRef(name=str(first["agent"])) if first.get("agent") else None,
+        [*_opening(first), *turns], id=str(first["task"] or first["episode"]), hidden=_text(first, "context") or None,
+        outcome=_outcome(last), agent=AgentRef(name=str(first["agent"])) if first["agent"] else None,
         place=records[0].place, records=len(records),
     )  # fmt: skip
 

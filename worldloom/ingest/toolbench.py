@@ -1,4 +1,4 @@
-"""ToolBench's recorded runs (Qin et al. 2023, arXiv 2307.16789), in the form that ``worldloom.envs.toolbench`` reads."""
+"""ToolBench's recorded runs (Qin et al. 2023, arXiv 2307.16789), in the form that ``worldloom.envs`` reads."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -75,7 +75,7 @@ class Dialogue:
     tools: Sequence[Any] = ()
     id: str | None = None
     hidden: str | None = None
-    outcome: Outcome = Outcome()
+    outcome: Outcome = field(default_factory=Outcome)
     error: Failure | None = None
     agent: AgentRef | None = None
     seed: int | None = None
