@@ -20,7 +20,7 @@ from typing import Any
 from worldloom.runs import begin, provenance, write_json
 
 OUT = Path("results/ingest-speed/metrics.json")
-WORDS = "the order of a customer was sent to an old address so refund it or send another one please".split()
+WORDS = ["the", "order", "customer", "sent", "old", "address", "so", "refund", "it", "or", "send", "another", "please"]
 TURNS = 8
 
 

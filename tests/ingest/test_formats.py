@@ -147,6 +147,31 @@ def test_tau_bench_ends(tmp_path: Path) -> None:
     assert episodes[2].error is not None and episodes[2].error.message == "timeout"
 
 
+def test_tau2_s_simulations_are_streamed_out_of_their_document(tmp_path: Path) -> None:
+    phone = {"role": "user", "content": None, "tool_calls": [{"id": "u", "name": "reboot", "arguments": {}}]}
+    messages = [
+        {"role": "assistant", "content": "Hi!", "turn_idx": 0},
+        {"role": "user", "content": made.ASK},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "c", **made.LOOK, "requestor": "assistant"}]},
+        {"id": "c", "role": "tool", "content": "not found", "requestor": "assistant", "error": True},
+        {"role": "assistant", "content": "Reboot."},
+        phone,
+        {"id": "u", "role": "tool", "content": "rebooted", "requestor": "user", "error": False},
+        {"role": "user", "content": "Done. ###STOP###"},
+    ]
+    simulation = {"id": "x", "task_id": "7", "trial": 2, "reward_info": {"reward": 1.0}, "messages": messages}
+    document = {
+        "timestamp": "2026", "info": {"environment_info": {"policy": "..."}}, "tasks": [{"gold": "GOLD"}],
+        "simulations": [{**simulation, "termination_reason": why} for why in ("user_stop", "max_steps")],
+    }  # fmt: skip
+    won, cut = ingested(tmp_path, "results.json", json.dumps(document, indent=2))
+    expected = [("Hi!", made.ASK), (json.dumps(made.LOOK), "Error: not found"), ("Reboot.", "Done. ###STOP###")]
+    assert steps(won) == steps(cut) == expected
+    assert (won.task.id, won.task.seed, won.outcome, cut.outcome) == ("7", 2, "success", "truncated")
+    assert won.left_out == ["the customer's own tool calls"]  # type: ignore[attr-defined]
+    assert "GOLD" not in won.to_json()
+
+
 def test_swe_agent_shows_what_the_agent_saw(tmp_path: Path) -> None:
     (episode,) = ingested(tmp_path, "x.traj", json.dumps(made.SWE, indent=2))
     assert steps(episode) == [("ls", "main.py\n\n(Open file: n/a)\nbash-$"), ("submit", "diff --git a b\n")]

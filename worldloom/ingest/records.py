@@ -127,9 +127,12 @@ def _document(text: IO[bytes], path: Path, limit: int) -> Iterator[Record | Skip
     bounded = _Bounded(text, limit)
     prefix = _prefix(bounded.peeked())
     found = ijson.items(bounded, prefix, use_float=True, multiple_values=True, buf_size=CHUNK)
+    number = 0
     for number, value in enumerate(found, 1):
         yield Record(number, {prefix.partition(".")[0]: [value]} if prefix not in ("item", "") else value)
         bounded.begin_record()
+    if not number:
+        yield Skip(1, "holds no records")
 
 
 def _prefix(head: bytes) -> str:
@@ -138,6 +141,8 @@ def _prefix(head: bytes) -> str:
         return "item"
     first_key = re.match(rb'\s*\{\s*"(\w+)"\s*:\s*\[', head)
     key = first_key.group(1).decode() if first_key else ""
+    if re.match(rb'\s*\{\s*"timestamp"', head) and b'"environment_info"' in head:
+        key = "simulations"  # tau2's results begin with the run's settings and tasks
     return f"{key}.item" if key in CONTAINERS else ""
 
 

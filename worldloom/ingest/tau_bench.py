@@ -1,4 +1,4 @@
-"""tau-bench results (Yao et al. 2024, arXiv 2406.12045): one episode of a support desk a record, and its reward.
+"""tau-bench results (Yao et al. 2024, arXiv 2406.12045) and tau2's: an episode of a support desk a record, its reward.
 
 The customer's scenario, which tau-bench's simulated customer is given and the agent never sees, is the initial
 context. The gold actions, the outputs asked for and the reward's reasons stay out: they tell the outcome.
@@ -18,12 +18,16 @@ ENDING_TOOLS = ("transfer_to_human_agents",)  # tools after which the episode is
 
 
 def matches(record: Any) -> bool:
-    """Results have these keys."""
-    return isinstance(record, Mapping) and {"task_id", "reward", "traj"} <= record.keys()
+    """Results have these keys: tau-bench's, or those of one of tau2's simulations."""
+    return isinstance(record, Mapping) and (
+        {"task_id", "reward", "traj"} <= record.keys() or {"task_id", "reward_info", "messages"} <= record.keys()
+    )
 
 
 def read(record: Any) -> Dialogue:
     """One episode. One that its step limit ended, neither the customer nor a transfer, is truncated."""
+    if isinstance(record, Mapping) and "messages" in record:
+        return _simulation(record)
     if not isinstance(record, Mapping) or not isinstance(record.get("traj"), list):
         raise ProtocolError("has no list 'traj'")
     left_out: list[str] = []
@@ -33,6 +37,30 @@ def read(record: Any) -> Dialogue:
         chat.turns(record["traj"], left_out), id=str(record.get("task_id")), hidden=_scenario(info),
         outcome=_outcome(record), error=_error(info), seed=seed if isinstance(seed, int) else None, left_out=left_out,
     )  # fmt: skip
+
+
+def _simulation(record: Mapping[str, Any]) -> Dialogue:
+    """One of tau2's: what the customer does on a phone of their own is the world's affair, and seen by nobody else."""
+    if not isinstance(record["messages"], list):
+        raise ProtocolError("has no list 'messages'")
+    theirs = [message for message in record["messages"] if _is_customer_s(message)]
+    seen = [message for message in record["messages"] if message not in theirs]
+    left_out = ["the customer's own tool calls"] if theirs else []
+    rewarded = record["reward_info"] if isinstance(record.get("reward_info"), Mapping) else {}
+    stopped = str(record.get("termination_reason"))
+    told = outcome_of({"reward": rewarded.get("reward")})
+    seed = record.get("trial")
+    return Dialogue(
+        chat.turns(seen, left_out), id=str(record.get("task_id")), seed=seed if isinstance(seed, int) else None,
+        outcome=told if stopped in ("user_stop", "agent_stop") else Outcome("truncated", told.reward),
+        left_out=left_out,
+    )  # fmt: skip
+
+
+def _is_customer_s(message: Any) -> bool:
+    if not isinstance(message, Mapping):
+        return False
+    return message.get("requestor") == "user" or (message.get("role") == "user" and bool(message.get("tool_calls")))
 
 
 def _scenario(info: Mapping[str, Any]) -> str | None:
