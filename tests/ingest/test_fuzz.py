@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -105,13 +106,13 @@ def test_any_bytes(content: bytes, name: str) -> None:
     check(content, name)
 
 
-WORST = {
-    "one line of 50 MB": b'{"messages": [{"role": "user", "content": "' + b"x" * 50_000_000 + b'"}]}',
-    "nested 1,000 deep": (b'{"a":' * 1_000) + b"1" + b"}" * 1_000,
-    "nested without end": b"[\n" + b"[" * 30_000_000,
-    "lists, lists": b"[" + b"[]," * 5_000_000 + b"[]]",
-    "objects in a document": b"[\n" + b'{"a":[{},{},{}]},' * 800_000 + b"1]",
-    "a gzip that swells": gzip.compress(b"x" * 300_000_000, 1),
+WORST: dict[str, Callable[[], bytes]] = {
+    "one line of 50 MB": lambda: b'{"messages": [{"role": "user", "content": "' + b"x" * 50_000_000 + b'"}]}',
+    "nested 1,000 deep": lambda: (b'{"a":' * 1_000) + b"1" + b"}" * 1_000,
+    "nested without end": lambda: b"[\n" + b"[" * 3_000_000,
+    "lists, lists": lambda: b"[" + b"[]," * 5_000_000 + b"[]]",
+    "lists in one record": lambda: b"[\n[" + b"[]," * 5_000_000 + b"[]]]",
+    "a gzip that swells": lambda: gzip.compress(b"x" * 100_000_000, 1),
 }
 MEASURE = """
 import resource, sys; from pathlib import Path; from worldloom.ingest.run import ingest
@@ -123,7 +124,7 @@ print(account["unaccounted"], account["episodes"], resource.getrusage(resource.R
 @pytest.mark.parametrize("name", WORST)
 def test_the_memory_of_the_worst_files_is_bounded(name: str, tmp_path: Path) -> None:
     path = tmp_path / "log.json"
-    path.write_bytes(WORST[name])
+    path.write_bytes(WORST[name]())
     command = [sys.executable, "-c", MEASURE, str(path), str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     unaccounted, episodes, megabytes = map(int, done.stdout.split())

@@ -6,7 +6,7 @@ in its place, so that nothing is lost silently.
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
@@ -17,7 +17,8 @@ from worldloom.ingest.source import BROKEN, CHUNK
 
 MAX_MB = 16.0
 MAX_LISTS = 2_000_000  # lists and objects in one record: with these, not with bytes, memory grows many times over
-MAX_OPEN = 100_000  # lists and objects that are open at once
+MAX_DEPTH = 200  # of them in each other, as pydantic allows in a line
+STEPS = {"start_map": 1, "start_array": 1, "end_map": -1, "end_array": -1}
 CONTAINERS = ("resourceSpans", "runs", "simulations")
 CSV_DELIMITERS = {".csv": ",", ".tsv": "\t"}
 JSON_LINES = (".jsonl", ".ndjson")
@@ -125,37 +126,62 @@ def _json_line(number: int, line: bytes) -> Record | Skip:
 
 def _document(text: IO[bytes], path: Path, limit: int) -> Iterator[Record | Skip]:
     bounded = _Bounded(text, limit)
-    prefix = _prefix(bounded.peeked())
-    found = ijson.items(bounded, prefix, use_float=True, multiple_values=True, buf_size=CHUNK)
+    key, level = _whereabouts(bounded.peeked())
+    events = ijson.basic_parse(bounded, use_float=True, multiple_values=True, buf_size=CHUNK)
     number = 0
-    for number, value in enumerate(found, 1):
-        yield Record(number, {prefix.partition(".")[0]: [value]} if prefix not in ("item", "") else value)
-        bounded.begin_record()
+    for number, value in enumerate(_values(events, key, level, bounded), 1):
+        yield Record(number, {key: [value]} if key else value)
     if not number:
         yield Skip(1, "holds no records")
 
 
-def _prefix(head: bytes) -> str:
-    """Where in a document the records are, as ijson says it."""
+def _whereabouts(head: bytes) -> tuple[str | None, int]:
+    """Where in a document the records are: in the list under which key, and how deep."""
     if head.lstrip().startswith(b"["):
-        return "item"
+        return None, 1
     first_key = re.match(rb'\s*\{\s*"(\w+)"\s*:\s*\[', head)
     key = first_key.group(1).decode() if first_key else ""
     if re.match(rb'\s*\{\s*"timestamp"', head) and b'"environment_info"' in head:
         key = "simulations"  # tau2's results begin with the run's settings and tasks
-    return f"{key}.item" if key in CONTAINERS else ""
+    return (key, 2) if key in CONTAINERS else (None, 0)
+
+
+def _values(events: Iterable[tuple[str, Any]], wanted: str | None, level: int, bounded: "_Bounded") -> Iterator[Any]:
+    """The values at a level, built one at a time; the rest of the document is passed over.
+
+    Raises:
+        TooLarge: a value holds too many lists, or too many in each other.
+    """
+    builder: Any = None
+    key, depth, lists = None, 0, 0
+    for event, value in events:
+        step = STEPS.get(event, 0)
+        if builder is None and depth == level and step >= 0 and event != "map_key" and (key == wanted or not wanted):
+            builder, lists = ijson.ObjectBuilder(), 0
+        depth += step
+        if builder is None:
+            key = value if event == "map_key" and depth == 1 else key
+            bounded.begin_record()
+            continue
+        lists += step > 0
+        if lists > MAX_LISTS or depth - level > MAX_DEPTH:
+            raise TooLarge(f"over {MAX_LISTS:,} lists and objects, or {MAX_DEPTH:,} in each other")
+        builder.event(event, value)
+        if depth == level:
+            yield builder.value
+            builder = None
+            bounded.begin_record()
 
 
 class _Bounded:
     """A stream that refuses to hand out more than ``limit`` bytes for one record."""
 
     def __init__(self, text: IO[bytes], limit: int):
-        self._text, self._limit, self._head = text, limit, b""
-        self.begin_record()
+        self._text, self._limit, self._head, self._bytes = text, limit, b"", 0
 
     def begin_record(self) -> None:
-        """The record before is done with."""
-        self._bytes = self._lists = self._open = 0
+        """What was handed out before is done with."""
+        self._bytes = 0
 
     def peeked(self) -> bytes:
         """The first bytes."""
@@ -166,17 +192,14 @@ class _Bounded:
         """The next bytes.
 
         Raises:
-            TooLarge: the record holds too many bytes, lists or open lists.
+            TooLarge: a record has more than the limit.
         """
         if not size:
             return b""
         chunk, self._head = self._head or self._text.read(CHUNK), b""
-        opening = chunk.count(b"[") + chunk.count(b"{")
         self._bytes += len(chunk)
-        self._lists += opening
-        self._open += opening - chunk.count(b"]") - chunk.count(b"}")
-        if self._bytes > self._limit + CHUNK or self._lists > MAX_LISTS or self._open > MAX_OPEN:
-            raise TooLarge(f"over {self._limit / 1e6:g} MB, {MAX_LISTS:,} lists or {MAX_OPEN:,} levels")
+        if self._bytes > self._limit + CHUNK:
+            raise TooLarge(f"over {self._limit / 1e6:g} MB")
         return chunk
 
 
