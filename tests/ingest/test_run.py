@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.ingest import samples as made
+from worldloom.cli import app
 from worldloom.errors import ConfigError, DataError
 from worldloom.ingest.run import Settings, ingest
 from worldloom.runs import read_json
@@ -43,7 +45,7 @@ def test_everything_is_accounted_for(logs: Path, tmp_path: Path) -> None:
     assert account["merged"] == {"a span that is no GenAI span": 1}
     assert account["skipped"] == {
         "is not JSON in UTF-#": 1,
-        "message # has an unknown role, #": 1,
+        "message # has an unknown role": 1,
         "in no format that is known; name one with --format, or the columns of a table with --column; "
         "at #: is not JSON in UTF-#": 1,
     }
@@ -51,7 +53,8 @@ def test_everything_is_accounted_for(logs: Path, tmp_path: Path) -> None:
     assert [(Path(line["file"]).name, line["line"], line["lost"]) for line in told] == [
         ("a.jsonl", 4, True), ("a.jsonl", 7, True), ("spans.json", 1, False), ("readme.txt", 1, True)
     ]  # fmt: skip
-    assert told[1]["reason"] == "message 1 has an unknown role, 'king'"
+    assert told[1]["reason"] == "message 1 has an unknown role"
+    assert "king" not in (out / "skipped.jsonl").read_text()  # what nobody has redacted is not told
     assert [e.task.id for e in read(out / "trajectories.jsonl")][:6] == [f"conv-{number}" for number in range(6)]
 
 
@@ -157,3 +160,13 @@ def test_swe_agent_s_and_toolbench_s_real_logs(data_dir: Path, tmp_path: Path) -
         assert episode.actions[-1] == "submit" and "diff --git" in episode.steps[-1].observation
     account = ingest([data_dir / "toolbench" / "toolbench_runs_800.jsonl.gz"], tmp_path / "tb")
     assert [account[key] for key in ("records", "episodes", "unaccounted")] == [800, 800, 0]
+
+
+def test_the_command(tmp_path: Path) -> None:
+    path = tmp_path / "steps.csv"
+    path.write_text("1,cmd,observation\n7,ls,a\n")
+    how = ["--out", str(tmp_path / "out"), "--column", "episode=1", "--column", "action=cmd", "--env", "shell"]
+    done = CliRunner().invoke(app, ["ingest", str(path), *how])
+    assert (done.exit_code, json.loads(done.stdout)["episodes"]) == (0, 1)
+    (episode,) = read(tmp_path / "out" / "trajectories.jsonl")
+    assert (episode.env.name, episode.task.id, episode.actions) == ("shell", "7", ["ls"])

@@ -40,7 +40,7 @@ def _message(number: int, message: Any, left_out: list[str]) -> Iterator[Turn]:
         raise ProtocolError(f"message {number} has no role")
     kind = ROLES.get(message["role"].lower())
     if kind is None:
-        raise ProtocolError(f"message {number} has an unknown role, {message['role'][:40]!r}")
+        raise ProtocolError(f"message {number} has an unknown role")
     content = message.get("content", message.get("parts"))
     if kind == "result" and not _has_results(content):
         yield _result({**message, "content": content}, left_out)
@@ -103,7 +103,7 @@ def call_of(part: Any) -> ToolCall:
         ProtocolError: it has no name.
     """
     if not isinstance(part, Mapping):
-        raise ProtocolError(f"a call is no object but {str(part)[:40]!r}")
+        raise ProtocolError("a call is no object")
     inner = next((part[key] for key in ("function", "custom") if isinstance(part.get(key), Mapping)), part)
     name = inner.get("name") or inner.get("toolName") or part.get("type")
     if not isinstance(name, str):

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from pydantic import ValidationError
+
 from worldloom.errors import ConfigError, ProtocolError, suggest
 from worldloom.ingest import (
     anthropic,
@@ -109,10 +111,19 @@ def _attempt(place: int, function: Callable[..., Any], *arguments: Any, records:
     """What a function returns; a ``Skip`` if the record has not the form that it needs."""
     try:
         return function(*arguments)
-    except ProtocolError as error:
+    except (ProtocolError, *MALFORMED) as error:
+        return refusal(place, error, records)
+
+
+def refusal(place: int, error: Exception, records: int) -> Skip:
+    """Why records made no episode. No content of the log is in it, since nobody has redacted that yet."""
+    if isinstance(error, ProtocolError):
         return Skip(place, str(error), records=records)
-    except MALFORMED as error:
-        return Skip(place, "has not the form of its format", repr(error)[:200], records)
+    detail = type(error).__name__
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        detail = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return Skip(place, "has not the form of its format", detail, records)
 
 
 def _each(read: Callable[[Any], Read], records: Iterator[Record | Skip], spill: Any) -> Iterator[Placed | Skip]:
@@ -138,8 +149,9 @@ def _grouped(
                 aside.add(found, item)
         for group in aside.groups():
             if group.records is None:
-                yield Skip(group.place, "records that belong together are over the limit; see --max-mb", group.key,
-                           group.size)  # fmt: skip
+                yield Skip(
+                    group.place, "records that belong together are over the limit; see --max-mb", records=group.size
+                )
                 continue
             made = _attempt(group.place, lambda part: list(read_group(part)), group.records, records=group.size)
             for each in [made] if isinstance(made, Skip) else made:

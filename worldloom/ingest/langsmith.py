@@ -114,7 +114,7 @@ def message(said: Any) -> dict[str, Any]:
     if _is_pair(said):
         return {"role": said[0], "content": said[1]}
     if not isinstance(said, Mapping):
-        raise ProtocolError(f"is no message: {str(said)[:60]!r}")
+        raise ProtocolError("a run has a message that is none")
     if isinstance(said.get("kwargs"), Mapping) and isinstance(said.get("id"), list) and said["id"]:
         body, role = said["kwargs"], CLASSES.get(str(said["id"][-1]))
     else:

@@ -6,6 +6,7 @@ The reading is ``worldloom.protocol``'s; rows in ShareGPT form are taken too.
 from collections.abc import Mapping
 from typing import Any
 
+from worldloom.errors import ProtocolError
 from worldloom.ingest import sharegpt
 from worldloom.ingest.openai_chat import is_chat
 from worldloom.protocol import MARKERS, from_row
@@ -30,4 +31,7 @@ def read(record: Any) -> Trajectory:
     if isinstance(record, Mapping) and "conversations" in record:
         rest = {key: value for key, value in record.items() if key != "conversations"}
         record = {**rest, "messages": sharegpt.as_messages(record["conversations"])}
-    return from_row(record)
+    try:
+        return from_row(record)
+    except ProtocolError as error:  # its reasons quote the text, which nobody has redacted yet
+        raise ProtocolError(str(error).partition(": ")[0]) from error

@@ -74,7 +74,7 @@ def _item(number: int, item: Any, left_out: list[str]) -> Iterator[Turn]:
     elif isinstance(kind, str) and kind.endswith("_call"):
         yield from _call(item, kind, left_out)
     else:
-        raise ProtocolError(f"item {number} is of an unknown type, {str(kind)[:40]!r}")
+        raise ProtocolError(f"item {number} is of an unknown type")
 
 
 def _call(item: Mapping[str, Any], kind: str, left_out: list[str]) -> Iterator[Turn]:

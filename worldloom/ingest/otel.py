@@ -58,7 +58,7 @@ def read_group(records: Sequence[Record]) -> Iterator[Dialogue | Skip]:
         turns = [of_tools_alone([], runs)]
     if not turns and ours:
         reason = "a GenAI span whose messages were not captured"
-        yield Skip(records[0].place, reason, records[0].value["traceId"], records=len(ours))
+        yield Skip(records[0].place, reason, records=len(ours))
     for number, each in enumerate(turns):
         yield Dialogue(
             each, tools=_tools(ours), id=_id(ours) + (f"/{number + 1}" if number else ""),

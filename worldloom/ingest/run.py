@@ -6,8 +6,6 @@ goes on.
 """
 
 import json
-import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,8 +15,9 @@ from typing import Any
 
 from worldloom.errors import ConfigError, DataError, ProtocolError
 from worldloom.ingest import table
-from worldloom.ingest.detect import SAMPLE, Format, Placed, detect, named
-from worldloom.ingest.records import MAX_MB, Kind, Record, Skip, kind_of, records
+from worldloom.ingest.account import Tally, file_name, summarize
+from worldloom.ingest.detect import MALFORMED, SAMPLE, Format, Placed, detect, named, refusal
+from worldloom.ingest.records import MAX_MB, Kind, Skip, kind_of, records
 from worldloom.ingest.source import BROKEN, opened
 from worldloom.ingest.spill import Spill
 from worldloom.ingest.turns import System, trajectory
@@ -28,10 +27,7 @@ from worldloom.trajectory import EnvRef, TaskRef, Trajectory
 
 TRAJECTORIES, SKIPPED, FILES, SUMMARY = "trajectories.jsonl", "skipped.jsonl", "files.jsonl", "ingest.json"
 MEGABYTE = 1e6
-MOST_REASONS = 100
 TOLD_EVERY = 1 << 18  # bytes between two steps of the progress bar
-COUNTS = ("records", "episodes", "steps", "unaccounted")
-TALLIES = ("outcomes", "skipped", "merged", "left_out")
 
 Change = Callable[[Trajectory], Trajectory]
 
@@ -91,7 +87,7 @@ def ingest(
     open_run(out, _config(files, settings, change))
     with Log(out / FILES) as account:
         done = {report["file"]: report for report in read_records(out / FILES)}
-        waiting = [path for path in files if _name(path) not in done]
+        waiting = [path for path in files if file_name(path) not in done]
         total = sum(path.stat().st_size for path in files) / MEGABYTE
         before = total - sum(path.stat().st_size for path in waiting) / MEGABYTE
         with _Output(out, list(done.values()), strict, change) as output, progress("ingest", total, "MB", before) as on:
@@ -124,14 +120,10 @@ def find_files(paths: Sequence[Path], out: Path) -> list[Path]:
     return list(found)
 
 
-def _name(path: Path) -> str:
-    return str(path).encode("utf-8", "replace").decode()  # a name need not be text
-
-
 def _config(files: Sequence[Path], settings: Settings, change: Change | None) -> dict[str, Any]:
     return {
         "stage": "ingest",
-        "files": {_name(path): path.stat().st_size for path in files},
+        "files": {file_name(path): path.stat().st_size for path in files},
         "format": settings.format,
         "env": settings.env,
         "system": settings.system,
@@ -140,46 +132,6 @@ def _config(files: Sequence[Path], settings: Settings, change: Change | None) ->
         "max_mb": settings.max_mb,
         "change": getattr(change, "__qualname__", type(change).__name__) if change else None,
     }
-
-
-@dataclass
-class _Tally:
-    """What became of a file's records."""
-
-    records: int = 0
-    used: int = 0
-    episodes: int = 0
-    steps: int = 0
-    outcomes: Counter[str] = field(default_factory=Counter)
-    skipped: Counter[str] = field(default_factory=Counter)
-    merged: Counter[str] = field(default_factory=Counter)
-    left_out: Counter[str] = field(default_factory=Counter)
-
-    def counted(self, items: Iterator[Record | Skip]) -> Iterator[Record | Skip]:
-        """Count records as they are read."""
-        for item in items:
-            self.records += item.records if isinstance(item, Skip) else 1
-            yield item
-
-    def skip(self, skip: Skip) -> None:
-        kind = re.sub(r"'[^']*'|\d+", "#", skip.reason)
-        into = self.skipped if skip.lost else self.merged
-        into[kind if kind in into or len(into) < MOST_REASONS else "other reasons"] += skip.records
-
-    def found(self, episode: Trajectory, used: int) -> None:
-        self.used += used
-        self.episodes += 1
-        self.steps += len(episode.steps)
-        self.outcomes[episode.outcome or "unknown"] += 1
-        self.left_out.update(getattr(episode, "left_out", []))
-
-    def report(self, path: Path, name: str | None) -> dict[str, Any]:
-        gone = self.skipped.total() + self.merged.total()
-        tallies = {key: dict(getattr(self, key).most_common()) for key in TALLIES}
-        return {
-            "file": _name(path), "format": name, "bytes": path.stat().st_size, "records": self.records,
-            "episodes": self.episodes, "steps": self.steps, **tallies, "unaccounted": self.records - self.used - gone,
-        }  # fmt: skip
 
 
 class _Output:
@@ -209,7 +161,7 @@ class _Output:
         if self._told > 0:
             self._told -= 1
             return
-        told = {"file": _name(path), unit: skip.place, "reason": skip.reason, "detail": skip.detail,
+        told = {"file": file_name(path), unit: skip.place, "reason": skip.reason, "detail": skip.detail,
                 "records": skip.records, "lost": skip.lost}  # fmt: skip
         self._skips.append(json.dumps({k: v for k, v in told.items() if v is not None}, ensure_ascii=False))
 
@@ -227,7 +179,7 @@ def _lines_in(path: Path) -> int:
 
 
 def _ingest_file(path: Path, settings: Settings, output: _Output, advance: Advance) -> dict[str, Any]:
-    tally, output.lines_skipped = _Tally(), 0
+    tally, output.lines_skipped = Tally(), 0
     unit, found = "line", None
     try:
         kind, found = examine(path, settings)
@@ -265,7 +217,7 @@ def examine(path: Path, settings: Settings) -> tuple[Kind, Format]:
 
 
 def _read(
-    path: Path, kind: Kind, found: Format, settings: Settings, folder: Path, tally: _Tally, advance: Advance
+    path: Path, kind: Kind, found: Format, settings: Settings, folder: Path, tally: Tally, advance: Advance
 ) -> Iterator[Placed | Skip]:
     with opened(path, settings.encoding) as stream:
         told = 0
@@ -278,7 +230,7 @@ def _read(
         advance((path.stat().st_size - told) / MEGABYTE, f"{tally.episodes} episodes, {found.name}")
 
 
-def _take(item: Placed | Skip, path: Path, unit: str, settings: Settings, output: _Output, tally: _Tally) -> None:
+def _take(item: Placed | Skip, path: Path, unit: str, settings: Settings, output: _Output, tally: Tally) -> None:
     """An episode or a skip: count it and write it."""
     made = item if isinstance(item, Skip) else _made(item, path, unit, settings)
     if isinstance(made, Skip):
@@ -292,26 +244,12 @@ def _take(item: Placed | Skip, path: Path, unit: str, settings: Settings, output
 def _made(placed: Placed, path: Path, unit: str, settings: Settings) -> Trajectory | Skip:
     """The trajectory of an episode, or why there is none."""
     task_id = f"{path.name.partition('.')[0]}/{placed.place}"
-    source = {"file": _name(path), unit: placed.place}
+    source = {"file": file_name(path), unit: placed.place}
     if isinstance(placed.read, Trajectory):
         known = placed.read.env.name != "unknown"
         env, task = EnvRef(name=settings.env), TaskRef(id=task_id)
         return placed.read if known else placed.read.model_copy(update={"env": env, "task": task, "source": source})
     try:
         return trajectory(placed.read, task_id, settings.env, source, settings.system)
-    except (ProtocolError, ValueError, TypeError, RecursionError) as error:
-        reason = str(error) if isinstance(error, ProtocolError) else "has not the form of its format"
-        detail = None if isinstance(error, ProtocolError) else repr(error)[:200]
-        return Skip(placed.place, reason, detail, placed.read.records)
-
-
-def summarize(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The sum of the accounts of files."""
-    tallies = {key: sum((Counter(report[key]) for report in reports), Counter[str]()) for key in TALLIES}
-    return {
-        "files": len(reports),
-        "formats": dict(Counter(report["format"] or "none" for report in reports).most_common()),
-        "bytes": sum(report["bytes"] for report in reports),
-        **{key: sum(report[key] for report in reports) for key in COUNTS},
-        **{key: dict(tally.most_common()) for key, tally in tallies.items()},
-    }
+    except (ProtocolError, *MALFORMED) as error:
+        return refusal(placed.place, error, placed.read.records)

@@ -36,14 +36,14 @@ def as_messages(said: Any) -> list[dict[str, Any]]:
 def _message(number: int, message: Any) -> dict[str, Any]:
     role = ROLES.get(str(message.get("from"))) if isinstance(message, Mapping) else None
     if role is None:
-        raise ProtocolError(f"message {number} is from nobody who is known: {str(message)[:60]!r}")
+        raise ProtocolError(f"message {number} is from nobody who is known")
     value = message.get("value")
     if role != "function_call":
         return {"role": role, "content": value}
     try:
         calls = json.loads(value) if isinstance(value, str) else value
     except ValueError as error:
-        raise ProtocolError(f"message {number} is a call that is not JSON ({error})") from error
+        raise ProtocolError(f"message {number} is a call that is not JSON") from error
     return {"role": "assistant", "tool_calls": calls if isinstance(calls, list) else [calls]}
 
 

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +42,9 @@ class Spill:
         os.close(handle)
         self._limit = limit
         self._db = sqlite3.connect(self._path, isolation_level=None)
+        self._db.execute("PRAGMA user_version")  # opens the file, whose name can then go: a kill leaves nothing behind
+        with suppress(OSError):  # where an open file keeps its name it goes at the end
+            Path(self._path).unlink()
         for line in ("journal_mode = OFF", "synchronous = OFF", f"cache_size = -{CACHE_KB}"):
             self._db.execute(f"PRAGMA {line}")
         self._db.execute("CREATE TABLE groups (id INTEGER PRIMARY KEY, key TEXT UNIQUE)")
