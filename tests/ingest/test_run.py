@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import subprocess
+import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -89,6 +92,37 @@ def test_a_killed_run_goes_on_to_the_same_end(
         assert (cut / name).read_bytes() == (whole / name).read_bytes(), name
 
 
+def slowly(episode: Trajectory) -> Trajectory:
+    """A hook that leaves time to be killed in."""
+    time.sleep(0.05)
+    return episode
+
+
+KILLED = """
+import sys; from pathlib import Path; from tests.ingest.test_run import slowly; from worldloom.ingest.run import ingest
+ingest([Path(sys.argv[1])], Path(sys.argv[2]), change=slowly)
+"""
+
+
+def test_a_kill_loses_nothing_that_was_written(logs: Path, tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    process = subprocess.Popen([sys.executable, "-c", KILLED, logs, cut], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (cut / "trajectories.jsonl").exists() or (cut / "trajectories.jsonl").read_bytes().count(b"\n") < 3:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    before = (cut / "trajectories.jsonl").read_bytes()
+    before = before[: before.rfind(b"\n") + 1]
+    assert not (cut / "ingest.json").exists()
+    account = ingest([logs], cut, change=slowly)
+    assert account == ingest([logs], whole, change=slowly)
+    assert (cut / "trajectories.jsonl").read_bytes().startswith(before)
+    for name in ("trajectories.jsonl", "skipped.jsonl", "files.jsonl"):
+        assert (cut / name).read_bytes() == (whole / name).read_bytes(), name
+
+
 def test_strict_stops_at_the_first_that_is_lost_and_a_plain_run_goes_on(logs: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(DataError, match=r"a\.jsonl:4: is not JSON in UTF-8"):
@@ -170,3 +204,19 @@ def test_the_command(tmp_path: Path) -> None:
     assert (done.exit_code, json.loads(done.stdout)["episodes"]) == (0, 1)
     (episode,) = read(tmp_path / "out" / "trajectories.jsonl")
     assert (episode.env.name, episode.task.id, episode.actions) == ("shell", "7", ["ls"])
+
+
+def test_rows_without_an_id_are_told_apart_by_file_and_place(tmp_path: Path) -> None:
+    row = {key: value for key, value in made.OPENAI.items() if key != "id"}
+    for name in ("a/x.v1.jsonl", "b/x.v1.jsonl", "b/x.v2.jsonl"):
+        (tmp_path / "logs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "logs" / name).write_text(lines(row, row))
+    ingest([tmp_path / "logs"], tmp_path / "out")
+    ids = [episode.task.id for episode in read(tmp_path / "out" / "trajectories.jsonl")]
+    assert ids == ["a/x.v1/1", "a/x.v1/2", "b/x.v1/1", "b/x.v1/2", "b/x.v2/1", "b/x.v2/2"]
+
+
+def test_numbers_beyond_64_bits_are_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(lines({**made.TABLE[1], "reward": 10**400, "step": 10**30}))
+    account = ingest([tmp_path / "a.jsonl"], tmp_path / "out")
+    assert (account["episodes"], account["unaccounted"]) == (1, 0)

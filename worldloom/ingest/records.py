@@ -60,13 +60,19 @@ def kind_of(text: IO[bytes], path: Path, limit: int, table: bool) -> Kind:
         return "csv" if table else "lines"
     if len(first) > limit or first in (b"{", b"["):
         return "document"
-    following = [line for line in (text.readline(limit + 1).strip() for _ in range(20)) if line]
-    kind = type(_value(first))
-    if kind is dict:
+    found = type(_value(first))
+    if found is dict:
         return "lines"
-    if kind is list:
-        return "lines" if following and type(_value(following[0])) is list else "document"
-    return "lines" if any(type(_value(line)) is dict for line in following) else "document"
+    following = (type(_value(line)) for _ in range(20) if (line := text.readline(limit + 1).strip()))  # one at a time
+    if found is list:
+        return "lines" if next(following, None) is list else "document"
+    return "lines" if dict in following else "document"
+
+
+def stem_of(path: Path) -> Path:
+    """A path without its suffix and that of its compression."""
+    path = path.with_suffix("") if path.suffix.lower() in PACKED else path
+    return path.with_suffix("")
 
 
 def plain_suffix(path: Path) -> str:

@@ -6,6 +6,7 @@ goes on.
 """
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +18,7 @@ from worldloom.errors import ConfigError, DataError, ProtocolError
 from worldloom.ingest import table
 from worldloom.ingest.account import Tally, file_name, summarize
 from worldloom.ingest.detect import MALFORMED, SAMPLE, Format, Placed, detect, named, refusal
-from worldloom.ingest.records import MAX_MB, Kind, Skip, kind_of, records
+from worldloom.ingest.records import MAX_MB, Kind, Skip, kind_of, records, stem_of
 from worldloom.ingest.source import BROKEN, opened
 from worldloom.ingest.spill import Spill
 from worldloom.ingest.turns import System, trajectory
@@ -85,6 +86,7 @@ def ingest(
     settings = settings or Settings()
     files = find_files(paths, out)
     open_run(out, _config(files, settings, change))
+    root = Path(os.path.commonpath([path.absolute().parent for path in files]))
     with Log(out / FILES) as account:
         done = {report["file"]: report for report in read_records(out / FILES)}
         waiting = [path for path in files if file_name(path) not in done]
@@ -92,7 +94,7 @@ def ingest(
         before = total - sum(path.stat().st_size for path in waiting) / MEGABYTE
         with _Output(out, list(done.values()), strict, change) as output, progress("ingest", total, "MB", before) as on:
             for path in waiting:
-                report = _ingest_file(path, settings, output, on)
+                report = _ingest_file(path, root, settings, output, on)
                 account.append(json.dumps(report, ensure_ascii=False))
                 done[report["file"]] = report
     summary = summarize(list(done.values()))
@@ -178,14 +180,20 @@ def _lines_in(path: Path) -> int:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 
 
-def _ingest_file(path: Path, settings: Settings, output: _Output, advance: Advance) -> dict[str, Any]:
+def _ingest_file(path: Path, root: Path, settings: Settings, output: _Output, advance: Advance) -> dict[str, Any]:
     tally, output.lines_skipped = Tally(), 0
     unit, found = "line", None
     try:
         kind, found = examine(path, settings)
         unit = "item" if kind == "document" else "line"
         for item in _read(path, kind, found, settings, output.folder, tally, advance):
-            _take(item, path, unit, settings, output, tally)
+            made = item if isinstance(item, Skip) else _made(item, path, root, unit, settings)
+            if isinstance(made, Skip):
+                output.skip(made, path, unit)
+                tally.skip(made)
+            else:
+                output.episode(made, path, item.place)
+                tally.found(made, getattr(item.read, "records", 1))  # type: ignore[union-attr]
     except (DataError, ProtocolError) as error:
         if isinstance(error, DataError) and error.line is not None:
             raise  # of a strict run
@@ -230,20 +238,9 @@ def _read(
         advance((path.stat().st_size - told) / MEGABYTE, f"{tally.episodes} episodes, {found.name}")
 
 
-def _take(item: Placed | Skip, path: Path, unit: str, settings: Settings, output: _Output, tally: Tally) -> None:
-    """An episode or a skip: count it and write it."""
-    made = item if isinstance(item, Skip) else _made(item, path, unit, settings)
-    if isinstance(made, Skip):
-        output.skip(made, path, unit)
-        tally.skip(made)
-    else:
-        output.episode(made, path, item.place)
-        tally.found(made, getattr(item.read, "records", 1))  # type: ignore[union-attr]
-
-
-def _made(placed: Placed, path: Path, unit: str, settings: Settings) -> Trajectory | Skip:
+def _made(placed: Placed, path: Path, root: Path, unit: str, settings: Settings) -> Trajectory | Skip:
     """The trajectory of an episode, or why there is none."""
-    task_id = f"{path.name.partition('.')[0]}/{placed.place}"
+    task_id = f"{file_name(stem_of(path.absolute().relative_to(root)))}/{placed.place}"  # no two files share it
     source = {"file": file_name(path), unit: placed.place}
     if isinstance(placed.read, Trajectory):
         known = placed.read.env.name != "unknown"
