@@ -19,6 +19,8 @@ from worldloom.ingest.run import Settings, ingest
 from worldloom.runs import read_json
 from worldloom.trajectory import Trajectory, read
 
+ROOT = Path(__file__).parents[2]
+
 
 def lines(*rows: Any) -> str:
     return "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
@@ -106,7 +108,7 @@ ingest([Path(sys.argv[1])], Path(sys.argv[2]), change=slowly)
 
 def test_a_kill_loses_nothing_that_was_written(logs: Path, tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    process = subprocess.Popen([sys.executable, "-c", KILLED, logs, cut], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-c", KILLED, logs, cut], cwd=ROOT, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while not (cut / "trajectories.jsonl").exists() or (cut / "trajectories.jsonl").read_bytes().count(b"\n") < 3:
         assert process.poll() is None and time.monotonic() < deadline
