@@ -114,6 +114,34 @@ def collect(
     )  # fmt: skip
 
 
+@app.command()
+def ingest(
+    paths: Annotated[list[Path], typer.Argument(help="Log files, or folders of them; .gz and .zst as they are.")],
+    out: Annotated[Path, typer.Option(help="Folder for trajectories.jsonl; started again it goes on.")],
+    format_: Annotated[
+        str | None, typer.Option("--format", help="Their format; detected for each if not given.")
+    ] = None,
+    env: Annotated[str, typer.Option("--env", help="What to call the world that the logs are from.")] = "logs",
+    system: Annotated[
+        str, typer.Option(help="Where instructions and tools go: observation, context (the agent sees none), none.")
+    ] = "observation",
+    column: Annotated[
+        list[str] | None,
+        typer.Option("--column", "-c", help="NAME=COLUMN of a table, as in action=command; repeatable."),
+    ] = None,
+    encoding: Annotated[str | None, typer.Option(help="Of files that are not UTF-8 and have no mark.")] = None,
+    max_mb: Annotated[float, typer.Option(help="The most megabytes of one record; bounds the memory.")] = 16.0,
+    strict: Annotated[bool, typer.Option(help="Stop at the first record that would be lost.")] = False,
+) -> None:
+    """Read an agent's logs, in the format that they have, as episodes; account for every record."""
+    from worldloom.ingest.run import Settings
+    from worldloom.ingest.run import ingest as stage
+
+    columns = {name: str(value) for name, value in pairs(column).items()}
+    settings = Settings(format_, env, system, columns, encoding, max_mb)  # type: ignore[arg-type]
+    show(stage(paths, out, settings, strict=strict))
+
+
 def default_agents(env: str) -> list[Any]:
     """Scripted agents of several skills."""
     from worldloom.agents import AgentSpec

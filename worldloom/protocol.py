@@ -129,6 +129,15 @@ def _row(raw: bytes, env: str, task_id: str) -> Trajectory:
         row = json.loads(raw)
     except ValueError as error:
         raise ProtocolError(f"is not JSON: {error}") from error
+    return from_row(row, env, task_id)
+
+
+def from_row(row: Any, env: str = "unknown", task_id: str = "unknown") -> Trajectory:
+    """A row of a ``messages`` file as a trajectory, which also keeps the row's other keys.
+
+    Raises:
+        ProtocolError: it has no ``messages``, or they are not in order.
+    """
     if not isinstance(row, dict) or not isinstance(row.get("messages"), list):
         raise ProtocolError("has no list 'messages'")
     trajectory = parse(row["messages"], env, task_id)
