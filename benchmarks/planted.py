@@ -8,6 +8,7 @@ import base64
 import json
 import random
 import string
+import uuid
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -52,7 +53,9 @@ def drawn(rng: random.Random, letters: str, length: int) -> str:
 
 
 def email(rng: random.Random) -> str:
-    name = rng.choice([".", "_", "-", "+", ""]).join([rng.choice(FIRST), rng.choice(LAST)]) + rng.choice(["", "7", "1984"])
+    name = rng.choice([".", "_", "-", "+", ""]).join([rng.choice(FIRST), rng.choice(LAST)]) + rng.choice(
+        ["", "7", "1984"]
+    )
     domain = rng.choice(["example.com", "mail.example.co.uk", "shop-4.example.org", "firma.example.de"])
     return rng.choice([str.lower, str])(name) + "@" + domain
 
@@ -141,7 +144,9 @@ AS_IT_IS = (  # texts that any value may stand in
     "| 7 | {} | 2024-05-20 |",
 )
 KEYED = {
-    "account": ("account number: {}", '{{"account_number": "{}"}}', "Acct #{}", "my bank account is {}", "routing number {}"),
+    "account": (
+        "account number: {}", '{{"account_number": "{}"}}', "Acct #{}", "my bank account is {}", "routing number {}",
+    ),
     "password": (
         "password: {}", '{{"user": "ops", "password": "{}"}}', "export DB_PASSWORD={}", "My password is {}",
         "mysql -u root --password={} orders", "login(user='ops', password='{}')", '{{\\"passwd\\": \\"{}\\"}}',
@@ -155,7 +160,8 @@ KEYED = {
     "bearer_token": ("Authorization: Bearer {}", "curl -H 'Authorization: Bearer {}' https://api.example/v1"),
     "basic_auth": ("Authorization: Basic {}", '{{"headers": {{"Authorization": "Basic {}"}}}}'),
     "phone": (
-        "Call me at {} after six.", '{{"phone": "{}"}}', "tel: {}", "My mobile number is {}, thanks", "phone={}; sms=yes",
+        "Call me at {} after six.", '{{"phone": "{}"}}', "tel: {}", "My mobile number is {}, thanks",
+        "phone={}; sms=yes",
     ),
 }  # fmt: skip
 
@@ -191,7 +197,12 @@ def _kinds() -> dict[str, tuple[Make, frozenset[str]]]:
 
 
 def _github(rng: random.Random) -> str:
-    return rng.choice([f"gh{rng.choice('pousr')}_{drawn(rng, ALNUM, 36)}", f"github_pat_{drawn(rng, ALNUM, 22)}_{drawn(rng, ALNUM, 59)}"])
+    return rng.choice(
+        [
+            f"gh{rng.choice('pousr')}_{drawn(rng, ALNUM, 36)}",
+            f"github_pat_{drawn(rng, ALNUM, 22)}_{drawn(rng, ALNUM, 59)}",
+        ]
+    )
 
 
 KINDS = _kinds()
@@ -206,11 +217,11 @@ INNOCENT: tuple[tuple[str, Make], ...] = (
     ("Reservation {} was found", lambda rng: drawn(rng, UPPER + DIGITS, 6)),
     ("HEAD is now at {}", lambda rng: drawn(rng, HEX, 40)),
     ("commit {}\nDate:   Mon Nov 30", lambda rng: drawn(rng, HEX, 12)),
-    ('{{"request_id": "{}"}}', lambda rng: f"{drawn(rng, HEX, 8)}-{drawn(rng, HEX, 4)}-4{drawn(rng, HEX, 3)}-a{drawn(rng, HEX, 3)}-{drawn(rng, HEX, 12)}"),
+    ('{{"request_id": "{}"}}', lambda rng: str(uuid.UUID(int=rng.getrandbits(128), version=4))),
     ("sha256:{}", lambda rng: drawn(rng, HEX, 64)),
     ("That costs {} in all.", lambda rng: f"${rng.randint(1, 99)},{rng.randint(100, 999)}.{rng.randint(10, 99)}"),
     ("It leaves on {} and returns later.", lambda rng: f"2024-{rng.randint(10, 12)}-{rng.randint(10, 28)}"),
-    ("[{}] GET /v1/orders 200", lambda rng: f"2024-05-{rng.randint(10, 28)}T{rng.randint(10, 23)}:{rng.randint(10, 59)}:00Z"),
+    ("[{}] GET /v1/orders 200", lambda rng: f"2024-05-{rng.randint(10, 28)}T{rng.randint(10, 23)}:17:00Z"),
     ("epoch {}", lambda rng: f"17{drawn(rng, DIGITS, 8)}"),
     ("listening on {}", lambda rng: f"10.{rng.randint(1, 9)}.0.{rng.randint(2, 250)}:{rng.randint(1024, 9999)}"),
     ("pandas=={} is installed", lambda rng: f"{rng.randint(1, 9)}.{rng.randint(10, 20)}.{rng.randint(0, 9)}"),
@@ -218,15 +229,15 @@ INNOCENT: tuple[tuple[str, Make], ...] = (
     ("the next_page_token is {}", lambda rng: drawn(rng, ALNUM, 16)),
     ("Your password is {}.", lambda rng: rng.choice(["incorrect", "too short", "not set", "required", "expired"])),
     ("def login(user: str, password: {}) -> None:", lambda rng: rng.choice(["str", "Optional[str]", "SecretText"])),
-    ("token = {}", lambda rng: rng.choice(["tokenizer.next()", "self.token", "os.environ['TOKEN']", "stream.read_token()"])),
+    ("token = {}", lambda rng: rng.choice(["tokenizer.next()", "self.token", "os.environ['TOKEN']", "s.read_token()"])),
     ("git clone {}", lambda rng: f"git@code.example.com:team/repo{rng.randint(1, 99)}.git"),
     ("see https://docs.example.com/{}/index.html", lambda rng: drawn(rng, ALNUM, 10)),
     ("@@ -{} +1,8 @@", lambda rng: f"{rng.randint(100, 999)},{rng.randint(10, 99)}"),
-    ("ISBN {}", lambda rng: f"978-{rng.randint(1, 9)}-{drawn(rng, DIGITS, 4)}-{drawn(rng, DIGITS, 4)}-{rng.randint(0, 9)}"),
+    ("ISBN {}", lambda rng: f"978-{rng.randint(1, 9)}-{drawn(rng, DIGITS, 4)}-{drawn(rng, DIGITS, 4)}-7"),
     ("Your payment method is {}.", lambda rng: f"credit_card_{drawn(rng, DIGITS, 7)}"),
     ("Tracking number {}", lambda rng: f"1Z{drawn(rng, UPPER + DIGITS, 16)}"),
     ("account status: {}", lambda rng: rng.choice(["closed", "open since 2019", "gold"])),
-    ("Coordinates {}", lambda rng: f"{rng.randint(10, 89)}.{drawn(rng, DIGITS, 6)}, -{rng.randint(10, 89)}.{drawn(rng, DIGITS, 6)}"),
+    ("Coordinates {}", lambda rng: f"{rng.randint(10, 89)}.{drawn(rng, DIGITS, 6)}, -3.{drawn(rng, DIGITS, 6)}"),
 )  # fmt: skip
 
 

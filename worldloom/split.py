@@ -77,7 +77,9 @@ def split(source: Path, out: Path, config: SplitConfig) -> dict[str, Any]:
     names = without_leaks(rows, names, config)
     if empty := [name for name, _ in config.fractions if name not in names]:
         told = f"{len(rows)} episodes in {len(set(groups))} groups"
-        raise ConfigError(f"nothing falls to {', '.join(empty)} ({told}); take larger fractions, fewer splits or a seed")
+        raise ConfigError(
+            f"nothing falls to {', '.join(empty)} ({told}); take larger fractions, fewer splits or a seed"
+        )
     open_run(out, {"stage": "split", "source": digest(source), **_plain(config)})
     splits = {name: _write(out, name, rows, names, groups) for name in (*dict(config.fractions), LEFT_OUT)}
     told = {"source": {"file": source.name, "sha256": digest(source)}, **_plain(config)}

@@ -25,7 +25,8 @@ def test_a_value_has_one_placeholder_in_every_place() -> None:
             initial_context="Customer: ann@example.com",
             initial_observation="ann@example.com",
             agent=AgentRef(name="a", params={"mail": ["ann@example.com"]}),
-            steps=[Step(action='find("ann@example.com")', observation="1 hit: ANN@example.com", thought="ann@example.com?",
+            steps=[Step(action='find("ann@example.com")', observation="1 hit: ANN@example.com",
+                        thought="ann@example.com?",
                         admissible_actions=["mail ann@example.com"], raw={"ann@example.com": 1})],
             error=Failure(kind="E", message="no ann@example.com"),
             other={"deep": [{"x": "bob@example.com"}]},
@@ -33,19 +34,23 @@ def test_a_value_has_one_placeholder_in_every_place() -> None:
     )  # fmt: skip
     line = told.to_json()
     assert "ann@" not in line.lower()
-    assert line.count("<EMAIL_1>") == 11
+    assert line.count("<EMAIL_1>") == 12
     assert told.steps[0].observation == "1 hit: <EMAIL_1>"
     assert told.model_extra == {"other": {"deep": [{"x": "<EMAIL_2>"}]}}
 
 
 def test_spellings_of_one_value_share_a_placeholder() -> None:
-    told = Redactor()(episode(("card 4111 1111 1111 1111", "4111111111111111 ok"), ("+1 415 555 2671", "(415) 555-2671")))
+    told = Redactor()(
+        episode(("card 4111 1111 1111 1111", "4111111111111111 ok"), ("+1 415 555 2671", "(415) 555-2671"))
+    )
     assert [told.steps[0].action, told.steps[0].observation] == ["card <CARD_1>", "<CARD_1> ok"]
     assert [told.steps[1].action, told.steps[1].observation] == ["<PHONE_1>", "<PHONE_1>"]
 
 
 def test_a_value_goes_where_nothing_gives_it_away_and_whole_words_stay() -> None:
-    told = Redactor()(episode(("log in", "password: Tulip_77"), ("type Tulip_77", "x Tulip_777 is another; PIN 123 of 1234")))
+    told = Redactor()(
+        episode(("log in", "password: Tulip_77"), ("type Tulip_77", "x Tulip_777 is another; PIN 123 of 1234"))
+    )
     assert told.steps[0].observation == "password: <PASSWORD_1>"
     assert told.steps[1].action == "type <PASSWORD_1>"
     assert told.steps[1].observation == "x Tulip_777 is another; PIN <PIN_1> of 1234"

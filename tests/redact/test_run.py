@@ -39,8 +39,6 @@ def test_the_corpus_holds_what_it_plants_and_a_blind_redactor_finds_nothing(case
         assert all(survives(secret, line) for secret in case.planted)
 
 
-
-
 def test_no_secret_is_left_in_the_output_folder_in_logs_or_in_messages(
     cases: list[Case], tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -86,7 +86,8 @@ def summary(problems: Iterable[Problem]) -> dict[str, Any]:
         "warnings": weights["warning"],
         "rules": {rule: n for rule in RULES if (n := sum(problem.rule == rule for problem in found))},
         "problems": [
-            {"file": str(p.path), "line": p.line, "weight": p.weight, "rule": p.rule, "message": p.message} for p in found
+            {"file": str(p.path), "line": p.line, "weight": p.weight, "rule": p.rule, "message": p.message}
+            for p in found
         ],
     }
 

@@ -22,7 +22,9 @@ PIN = re.compile(
     r"[\s\"'\\:=]{1,6}(?:is\s)?[\"'\\]{0,4}(?P<value>\d{3,8})(?![\d.]\d|\d)"
 )
 # what stands before "token", or after a key, where no secret follows
-_BEFORE = re.compile(r"(?i)(?:page|next|prev|continuation|cursor|sync|max|min|num|total|prompt|completion|pad|eos|bos)[_-]?$")
+_BEFORE = re.compile(
+    r"(?i)(?:page|next|prev|continuation|cursor|sync|max|min|num|total|prompt|completion|pad|eos|bos)[_-]?$"
+)
 _REST = re.compile(
     r"(?i)[_-]?(?:s|count|type|limit|usage|name|polic(?:y|ies)|length|url|uri|ttl|path|file|izer|ized|ization|ary|ion|ly"
     r"|expir\w*|manager|arn|version|hint|field|strength|reset|error)(?![a-z])"
@@ -32,7 +34,9 @@ _WORDS = re.compile(
     r"|must|the|invalid|incorrect|wrong|expired|missing|changed|reset|forgot(?:ten)?|example|placeholder|password|token"
     r"|secret|bearer|basic|not|and|was|is|to|for|of)\b"
 )
-_NEVER = re.compile(r"[${<%].*|[xX*•.]+|\W+|/[a-z]+(?:[./-].*)?|\d{4}-\d\d-\d\d.*|https?:.*")  # templates, masks, paths, dates
+_NEVER = re.compile(
+    r"[${<%].*|[xX*•.]+|\W+|/[a-z]+(?:[./-].*)?|\d{4}-\d\d-\d\d.*|https?:.*"
+)  # templates, masks, paths, dates
 _NAME_IN_CODE = re.compile(r"[A-Za-z_]+(?:[./-][A-Za-z_]+)*")
 
 

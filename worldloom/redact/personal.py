@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 import phonenumbers
-from phonenumbers import NumberParseException, PhoneNumberMatcher
+from phonenumbers import NumberParseException
 from stdnum import iban, luhn
 from stdnum.us import ssn
 
@@ -30,6 +30,7 @@ ACCOUNT = re.compile(
 )
 DIGITS = re.compile(r"\d\D{0,3}\d\D{0,3}\d\D{0,3}\d\D{0,3}\d\D{0,3}\d")
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}|\d{2}-\d{2}-\d{4}")
+LAST_GROUP = re.compile(r"[ ().\-/]*\d+\W*$")
 INTERNATIONAL = re.compile(r"(?<![\w+])\+\(?\d(?:[ ().\-/]{0,3}\d){6,16}")
 NATIONAL = re.compile(
     r"[(2-9](?<![\d./-].)(?:(?<=\()[2-9]\d{2}\) ?|(?<=[2-9])\d{2}[ .-])\d{3}[ .-]\d{4}(?![\d-]|\.\d)"
@@ -95,13 +96,15 @@ def _phones(text: str, region: str) -> Iterator[Found]:
 
 
 def _matched(text: str, start: int, stop: int, region: str | None) -> Iterator[Found]:
-    """The phone number that a piece of a text is, as far as the numbering plans know it."""
+    """The phone number that a piece of a text begins with: the longest that a numbering plan has room for."""
     piece = text[start:stop]
-    try:
-        if phonenumbers.is_possible_number(phonenumbers.parse(piece, region)):
-            yield Found(start, stop, "PHONE")
-            return
-    except NumberParseException:
-        pass
-    for match in PhoneNumberMatcher(piece, region):
-        yield Found(start + match.start, start + match.end, "PHONE")
+    while len(piece) >= 7:
+        # bare digits could be any number, so they must be one that is given out
+        fits = phonenumbers.is_valid_number if piece.isdigit() else phonenumbers.is_possible_number
+        try:
+            if fits(phonenumbers.parse(piece, region)):
+                yield Found(start, start + len(piece), "PHONE")
+                return
+        except NumberParseException:
+            pass
+        piece = LAST_GROUP.sub("", piece)  # another number may follow

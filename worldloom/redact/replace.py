@@ -149,8 +149,8 @@ _SCHEMA = {
     "env", "task", "agent", "steps", "options", "params", "error", "reward", "seed", "not_recorded",
 }  # fmt: skip
 PLAIN = {
-    "action", "observation", "thought", "initial_observation", "initial_context", "instruction", "message", "id", "name",
-    "version", "split", "kind", "admissible_actions", "schema", "terminal",
+    "action", "observation", "thought", "initial_observation", "initial_context", "instruction", "message", "id",
+    "name", "version", "split", "kind", "admissible_actions", "schema", "terminal",
 }  # fmt: skip
 
 

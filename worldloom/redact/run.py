@@ -47,7 +47,9 @@ def redact(
     return {
         "episodes": counts["episodes"],
         "redacted": counts["redacted"],
-        "kinds": {kind: {"values": redactor.values[kind], "occurrences": n} for kind, n in redactor.counts.most_common()},
+        "kinds": {
+            kind: {"values": redactor.values[kind], "occurrences": n} for kind, n in redactor.counts.most_common()
+        },
         "left_out": [str(line) for line in left_out],
         "seconds": round(seconds, 2),
         "megabytes_per_second": round(source.stat().st_size / 1e6 / max(seconds, 1e-9), 2),
@@ -84,7 +86,9 @@ class _Originals:
         try:
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError as error:
-            raise ConfigError(f"{path} exists, and may be the only way back from another file; name a new one") from error
+            raise ConfigError(
+                f"{path} exists, and may be the only way back from another file; name a new one"
+            ) from error
 
     def append(self, originals: dict[str, list[str]]) -> None:
         if self._file is not None:
