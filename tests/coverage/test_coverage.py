@@ -80,9 +80,9 @@ def test_coverage_as_counted_by_hand() -> None:
     assert found["tasks"] == {"n": 2, "played_more_than_once": 1}
     assert (found["failed_steps"]["value"], found["failed_steps"]["n"]) == (1 / 6, 6)
     assert found["kinds"] == {
-        "take": {"steps": 3, "episodes": 2, "failed": 1, "reply_forms": 2},
-        "go": {"steps": 2, "episodes": 2, "failed": 0, "reply_forms": 1},
-        "open": {"steps": 1, "episodes": 1, "failed": 0, "reply_forms": 1},
+        "take": {"steps": 3, "episodes": 2, "failed": 1, "reply_forms": 2, "new": 1 / 3},
+        "go": {"steps": 2, "episodes": 2, "failed": 0, "reply_forms": 1, "new": 0.0},
+        "open": {"steps": 1, "episodes": 1, "failed": 0, "reply_forms": 1, "new": 1.0},
     }
     # Hi, Hall., Taken., Error: none., Open.; go 1, go 2, take 1, take 2, take 3, open; forms: go, taken, error, open
     assert found["states"] == {"observations": 5, "transitions": 6, "forms": 4}
@@ -96,7 +96,9 @@ def test_coverage_as_counted_by_hand() -> None:
 def test_texts_are_one_kind_where_tools_are_called() -> None:
     steps = [("Hello there", "Hi"), ("Sure", "Thanks"), ('{"name": "refund", "arguments": {}}', "Done")]
     kinds = measured([episode("1", *steps), episode("2", *steps)])["kinds"]
-    assert {name: found["steps"] for name, found in kinds.items()} == {"(text)": 4, "refund": 2}
+    assert {name: (found["steps"], found["episodes"]) for name, found in kinds.items()} == {
+        "(text)": (4, 2), "refund": (2, 2),
+    }  # fmt: skip
 
 
 def test_what_is_missing_is_said() -> None:

@@ -28,14 +28,21 @@ class KindCount:
     steps: int = 0
     failed: int = 0
     episodes: int = 0
-    forms: set[int] = field(default_factory=set)
+    replies: set[int] = field(default_factory=set)
+    forms: Counter[int] = field(default_factory=Counter)
     last: int = -1  # the episode that it was seen in last
 
-    def add(self, other: "KindCount") -> None:
-        """Count another kind's steps as this one's; their episodes are those of either, at least the larger."""
-        self.steps, self.failed = self.steps + other.steps, self.failed + other.failed
-        self.forms |= other.forms
-        self.episodes = max(self.episodes, other.episodes)
+    def add(self, episode: int, reply: int, form: int, failed: bool) -> None:
+        """Count one more step."""
+        self.steps, self.failed = self.steps + 1, self.failed + failed
+        self.episodes, self.last = self.episodes + (self.last != episode), episode
+        self.replies.add(reply)
+        self.forms[form] += 1
+
+    @property
+    def once(self) -> int:
+        """How many of its forms were seen but once."""
+        return sum(n == 1 for n in self.forms.values())
 
 
 @dataclass
@@ -44,6 +51,7 @@ class Coverage:
 
     outcomes: Counter[str] = field(default_factory=Counter)
     kinds: dict[str, KindCount] = field(default_factory=dict)
+    texts: KindCount = field(default_factory=KindCount)  # all that is no call, together
     offered: set[str] = field(default_factory=set)
     told_by: Counter[str] = field(default_factory=Counter)
     tasks: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -72,12 +80,10 @@ class Coverage:
 
     def _step(self, episode: int, action: str, observation: str, failed: bool) -> None:
         kind = kind_of(action)
-        count = self.kinds.setdefault(kind.name, KindCount(kind.call))
         reply = form_of(observation)
         form = _hash(form_of(action) + "\0" + reply)
-        count.steps, count.failed = count.steps + 1, count.failed + failed
-        count.episodes, count.last = count.episodes + (count.last != episode), episode
-        count.forms.add(_hash(reply))
+        for count in (self.kinds.setdefault(kind.name, KindCount(kind.call)), *([] if kind.call else [self.texts])):
+            count.add(episode, _hash(reply), form, failed)
         self.states.add(_hash(observation))
         self.exact.add(_hash(action + "\0" + observation))
         self.forms[form] += 1
@@ -91,8 +97,7 @@ class Coverage:
             found = dict(self.kinds)
         else:
             found = {name: count for name, count in self.kinds.items() if count.call}
-            for count in (count for count in self.kinds.values() if not count.call):
-                found.setdefault(TEXT, KindCount()).add(count)
+            found |= {TEXT: self.texts} if self.texts.steps else {}
         return dict(sorted(found.items(), key=lambda item: (-item[1].steps, item[0])))
 
 
@@ -105,7 +110,8 @@ def measured(episodes: Iterable[Trajectory]) -> dict[str, Any]:
 
     Rates are fractions with n and a 95 % interval over episodes. ``novelty.next`` is Good and Turing's estimate
     (Good 1953) of the share of further steps like these that would show a form not seen before: the share of forms
-    seen once. A form is action and observation with numbers and quoted values masked.
+    seen once; ``kinds[...].new`` is the same for steps of a kind. A form is action and observation with numbers and
+    quoted values masked.
     """
     seen = Coverage()
     for trajectory in episodes:
@@ -126,7 +132,13 @@ def measured(episodes: Iterable[Trajectory]) -> dict[str, Any]:
 
 
 def _kind(count: KindCount) -> dict[str, Any]:
-    return {"steps": count.steps, "episodes": count.episodes, "failed": count.failed, "reply_forms": len(count.forms)}
+    return {
+        "steps": count.steps,
+        "episodes": count.episodes,
+        "failed": count.failed,
+        "reply_forms": len(count.replies),
+        "new": count.once / count.steps,
+    }
 
 
 def _once(seen: Coverage) -> list[int]:
@@ -177,7 +189,7 @@ def _missing(seen: Coverage) -> Iterator[str]:
         )
     if all(n == 1 for n in seen.tasks.values()):
         yield "every task was played once, so no state shows what another action would have done"
-    yield from _worth(seen, steps)
+    yield from _worth({name: count for name, count in kinds.items() if name != TEXT})
 
 
 def _missing_outcomes(kinds: dict[str, KindCount], episodes: int) -> Iterator[str]:
@@ -190,11 +202,12 @@ def _missing_outcomes(kinds: dict[str, KindCount], episodes: int) -> Iterator[st
             yield f"no `{name}` that did not fail in {count.steps:,} of them in {episodes:,} episodes"
 
 
-def _worth(seen: Coverage, steps: int) -> Iterator[str]:
-    new = sum(n == 1 for n in seen.forms.values()) / steps
+def _worth(kinds: dict[str, KindCount]) -> Iterator[str]:
+    """Whether more of the same log is worth it; what people say to each other, always new, is set aside."""
+    new = sum(count.once for count in kinds.values()) / (sum(count.steps for count in kinds.values()) or 1)
     if new >= MUCH_NEW:
         yield f"of the next 100 steps like these about {100 * new:.0f} would show a form not seen yet: record more"
-    elif new <= LITTLE_NEW:
+    elif kinds and new <= LITTLE_NEW:
         yield (
             f"of the next 100 steps like these about {100 * new:.1f} would show a form not seen yet: more of the same "
             "teaches little; record other tasks, other agents, more mistakes"

@@ -73,11 +73,11 @@ def _sections(found: Mapping[str, Any]) -> Iterator[Section]:
     yield _counts(found)
 
 
-def _kinds(kinds: Mapping[str, Mapping[str, int]]) -> Section:
-    head = ["kind", "steps", "failed", "failed, %", "episodes", "forms of reply"]
+def _kinds(kinds: Mapping[str, Mapping[str, Any]]) -> Section:
+    head = ["kind", "steps", "failed", "failed, %", "episodes", "forms of reply", "new in the next, %"]
     rows = [
         [name, f"{k['steps']:,}", f"{k['failed']:,}", f"{100 * k['failed'] / k['steps']:.1f}", f"{k['episodes']:,}",
-         f"{k['reply_forms']:,}"]
+         f"{k['reply_forms']:,}", f"{100 * k['new']:.1f}"]
         for name, k in kinds.items()
     ]  # fmt: skip
     plot = Markup(kinds_plot(dict(list(kinds.items())[:SHOWN]))) if kinds else Markup()

@@ -113,7 +113,7 @@ def novelty_plot(over_time: Sequence[Mapping[str, Any]]) -> str:
     return _svg(figure, "novelty")
 
 
-def kinds_plot(kinds: Mapping[str, Mapping[str, int]]) -> str:
+def kinds_plot(kinds: Mapping[str, Mapping[str, Any]]) -> str:
     """How often each kind of action was seen, and how often it failed.
 
     Args:
