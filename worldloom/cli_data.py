@@ -139,13 +139,13 @@ def split(
     leaks: Annotated[str, typer.Option(help="Where splits would leak: refuse, or leave_out.")] = "refuse",
 ) -> None:
     """Make splits that share no task, no customer and no episode."""
-    from worldloom.split import SplitConfig
+    from worldloom.split import Leaks, SplitConfig
     from worldloom.split import split as run_split
 
     if leaks not in ("refuse", "leave_out"):
         raise ConfigError(f"leaks {leaks!r} must be refuse or leave_out")
     fractions = {"fractions": tuple(map(share, fraction))} if fraction else {}
-    told = "leave_out" if leaks == "leave_out" else "refuse"
+    told: Leaks = "leave_out" if leaks == "leave_out" else "refuse"
     show(run_split(file, out, SplitConfig(tuple(by or ("task",)), time, seed=seed, leaks=told, **fractions)))
 
 

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -82,8 +83,11 @@ def split(source: Path, out: Path, config: SplitConfig) -> dict[str, Any]:
         )
     open_run(out, {"stage": "split", "source": digest(source), **_plain(config)})
     splits = {name: _write(out, name, rows, names, groups) for name in (*dict(config.fractions), LEFT_OUT)}
-    told = {"source": {"file": source.name, "sha256": digest(source)}, **_plain(config)}
-    record = told | {"splits": {name: found for name, found in splits.items() if found["episodes"] or name != LEFT_OUT}}
+    record: dict[str, Any] = {
+        "source": {"file": source.name, "sha256": digest(source)},
+        **_plain(config),
+        "splits": {name: found for name, found in splits.items() if found["episodes"] or name != LEFT_OUT},
+    }
     write_json(out / "splits.json", record)
     return record
 
@@ -226,6 +230,10 @@ def without_leaks(rows: Sequence[Trajectory], names: Sequence[str], config: Spli
     return [LEFT_OUT if n in gone else name for n, name in enumerate(names)]
 
 
+def _said_at(key: str, trajectory: Trajectory) -> str:
+    return repr(value_at(trajectory, key))
+
+
 def _ties(rows: Sequence[Trajectory], keys: Iterable[str]) -> list[tuple[str, Callable[[Trajectory], Any]]]:
     """What no two splits may share: the keys' values, the task, the initial state with its context, all of it.
 
@@ -237,6 +245,6 @@ def _ties(rows: Sequence[Trajectory], keys: Iterable[str]) -> list[tuple[str, Ca
         return start_of(trajectory) if telling and trajectory.initial_context is not None else None
 
     named: list[tuple[str, Callable[[Trajectory], Any]]] = [
-        (f"their {key}", lambda row, key=key: repr(value_at(row, key))) for key in dict.fromkeys((*keys, "task"))
+        (f"their {key}", partial(_said_at, key)) for key in dict.fromkeys((*keys, "task"))
     ]
     return [*named, ("their initial state", start), ("all that was said", content_of)]

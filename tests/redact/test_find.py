@@ -15,6 +15,10 @@ FOUND = {
     "an environment variable": ("export DB_PASSWORD=kestrel_77 # prod", "PASSWORD", "kestrel_77"),
     "a query": ("GET /v1?access_token=a1b2c3d4e5&page=2", "SECRET", "a1b2c3d4e5"),
     "an ampersand in a password": ("password=c4&qzI4X", "PASSWORD", "c4&qzI4X"),
+    "a password that begins like a variable": ("password=$up3rS3cret", "PASSWORD", "$up3rS3cret"),
+    "a word inside a password": ('"password": "tea-and-77"', "PASSWORD", "tea-and-77"),
+    "words between": ("The password for the guest wifi is Tulip_77, I think", "PASSWORD", "Tulip_77"),
+    "a short key": ("user ops pw: hunter22", "PASSWORD", "hunter22"),
     "prose": ("My password is Tulip_77.", "PASSWORD", "Tulip_77"),
     "a command line": ("tool --token 8f14e45fceea167a", "SECRET", "8f14e45fceea167a"),
     "curl's user": ("curl -u admin:hunter2 https://api.example", "PASSWORD", "hunter2"),
@@ -46,7 +50,8 @@ NOTHING = [
     "SELECT password FROM users", "HAT136 leaves on 2024-05-20", "IP 415.555.2671.8", "git@github.com:a/b.git",
     "<EMAIL_1> password: <PASSWORD_1>", '"password": "<PASSWORD_2>"', "4111 1111 1111 1112",
     "GB82 WEST 1234 5698 7654 33",
-    'if "-----BEGIN PRIVATE KEY-----" in text:', "password=${DB_PASSWORD}", "max_tokens=1234567a", "",
+    'if "-----BEGIN PRIVATE KEY-----" in text:', "password=${DB_PASSWORD}",
+    "password=$DB_PASSWORD", '"password": "Enter your password"', "password: %(password)s", "max_tokens=1234567a", "",
 ]  # fmt: skip
 
 

@@ -5,15 +5,17 @@ from collections.abc import Iterator
 
 from worldloom.redact.rules import PLACEHOLDER, Found
 
-_PASSWORD = r"passw(?:or)?d|passwort|passphrase|passcode|pwd"
+_PASSWORD = r"passw(?:or)?d|passwort|passphrase|passcode|pwd|(?<![a-z])pw(?![a-z])"
 _SECRET = (
     r"secret|api[_ -]?key|apikey|access[_-]?key|account[_-]?key|private[_-]?key|auth[_-]?key|encryption[_-]?key"
     r"|token|credential|authorization"
 )
-_WORD = ("passw", "passphrase", "passcode", "pwd", "secret", "key", "token", "credential", "authorization")
+_WORD = ("passw", "passphrase", "passcode", "pw", "secret", "key", "token", "credential", "authorization")
 KEY = re.compile(rf"(?i)(?:(?P<password>{_PASSWORD})|(?:{_SECRET}))(?P<rest>(?:[_-]?[A-Za-z0-9]){{0,24}})")
 ASSIGNED = re.compile(
-    KEY.pattern + r"(?:\\{0,3}[\"'`]?\]?\s{0,3}(?:=>|:=|[:=]|\bis\b|\bwas\b|\bto\b)\s{0,3}|(?<=[a-zA-Z])\s{1,2}(?=\S))"
+    KEY.pattern  # then what assigns, then the value
+    + r"(?:\\{0,3}[\"'`]?\]?\s{0,3}(?:=>|:=|[:=]|\bis\b|\bwas\b|\bto\b)\s{0,3}"
+    r"|(?:\s[\w'-]{1,20}){1,5}?\s(?:is|was)\s|(?<=[a-zA-Z])\s{1,2}(?=\S))"
     r"(?:(?P<quote>\\{0,3}[\"'`])(?P<quoted>[^\n]{3,400}?)(?<!\\)(?P=quote)"
     r"|(?P<bare>(?:[^\s\"'`,;&<>(){}\[\]\\]|&(?!\w+=)){6,400}+)(?![(\[]))"
 )
@@ -34,9 +36,10 @@ _WORDS = re.compile(
     r"|must|the|invalid|incorrect|wrong|expired|missing|changed|reset|forgot(?:ten)?|example|placeholder|password|token"
     r"|secret|bearer|basic|not|and|was|is|to|for|of)\b"
 )
-_NEVER = re.compile(
-    r"[${<%].*|[xX*•.]+|\W+|/[a-z]+(?:[./-].*)?|\d{4}-\d\d-\d\d.*|https?:.*"
-)  # templates, masks, paths, dates
+_NEVER = re.compile(  # templates, masks, paths, dates, addresses
+    r"\$\{.*|\$\(.*|\$[A-Z_][A-Z0-9_]*|\{.*\}|<[^<>]*>|%\w*%|%\(?\w*\)?[sd]"
+    r"|[xX*•.]+|\W+|/[a-z]+(?:[./-].*)?|\d{4}-\d\d-\d\d.*|https?:.*"
+)
 _NAME_IN_CODE = re.compile(r"[A-Za-z_]+(?:[./-][A-Za-z_]+)*")
 
 
@@ -75,7 +78,9 @@ def _kind(key: re.Match[str], before: str, value: str, quoted: bool) -> str | No
 
 def _password(value: str, quoted: bool) -> bool:
     """In quotes, all but what is said of passwords; else nothing that could be a word or a name in code."""
-    return len(value) >= 4 and not _WORDS.search(value) if quoted else not _NAME_IN_CODE.fullmatch(value)
+    if not quoted:
+        return not _NAME_IN_CODE.fullmatch(value)
+    return len(value) >= 4 and not (_WORDS.search(value) if " " in value else _WORDS.fullmatch(value))
 
 
 def _secret(value: str) -> bool:
