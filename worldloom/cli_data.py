@@ -136,6 +136,7 @@ def split(
     time: Annotated[str | None, typer.Option(help="A field with a time: the earliest episodes train.")] = None,
     fraction: Annotated[list[str] | None, typer.Option(help="NAME=SHARE, in order; repeatable.")] = None,
     seed: Annotated[int, typer.Option(help="Draws other splits.")] = 0,
+    stable: Annotated[bool, typer.Option(help="No group moves when others are added; shares are approximate.")] = False,
     leaks: Annotated[str, typer.Option(help="Where splits would leak: refuse, or leave_out.")] = "refuse",
 ) -> None:
     """Make splits that share no task, no customer and no episode."""
@@ -146,7 +147,11 @@ def split(
         raise ConfigError(f"leaks {leaks!r} must be refuse or leave_out")
     fractions = {"fractions": tuple(map(share, fraction))} if fraction else {}
     told: Leaks = "leave_out" if leaks == "leave_out" else "refuse"
-    show(run_split(file, out, SplitConfig(tuple(by or ("task",)), time, seed=seed, leaks=told, **fractions)))
+    show(
+        run_split(
+            file, out, SplitConfig(tuple(by or ("task",)), time, seed=seed, stable=stable, leaks=told, **fractions)
+        )
+    )
 
 
 def share(text: str) -> tuple[str, float]:

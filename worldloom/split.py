@@ -1,7 +1,6 @@
 """Episodes -> train, valid and test files that share no task, no customer and no episode.
 
-Which split a group of episodes goes to is decided by a hash of its key alone, so that more episodes of the same kind
-do not move those that are there.
+A hash decides which split a group of episodes goes to, so the same data are split the same everywhere.
 """
 
 import hashlib
@@ -35,6 +34,8 @@ class SplitConfig:
         time: The path of a field with a time (ISO 8601, or seconds). The earliest episodes train, whatever their keys.
         fractions: The splits and how much of the groups (by ``time``: of the episodes) each gets, in order.
         seed: Draws other splits.
+        stable: Let a group's hash alone decide, so that no group moves when others are added; shares are then only
+            approximate. Else groups are put in the order of their hashes and cut where the fractions say.
         leaks: What to do where episodes of different splits share a task, an initial state with its context, a value
             of ``by``, or everything: refuse, or leave out the episode of the earlier split (written to its own file).
 
@@ -46,6 +47,7 @@ class SplitConfig:
     time: str | None = None
     fractions: tuple[tuple[str, float], ...] = (("train", 0.8), ("valid", 0.1), ("test", 0.1))
     seed: int = 0
+    stable: bool = False
     leaks: Leaks = "refuse"
 
     def __post_init__(self) -> None:
@@ -94,7 +96,7 @@ def split(source: Path, out: Path, config: SplitConfig) -> dict[str, Any]:
 
 def _plain(config: SplitConfig) -> dict[str, Any]:
     return {"by": list(config.by), "time": config.time, "fractions": dict(config.fractions), "seed": config.seed,
-            "leaks": config.leaks}  # fmt: skip
+            "stable": config.stable, "leaks": config.leaks}  # fmt: skip
 
 
 def _write(
@@ -167,7 +169,11 @@ def by_hash(groups: Sequence[str], config: SplitConfig) -> list[str]:
     def place(group: str) -> float:
         return int.from_bytes(hashlib.sha256(f"{config.seed} {group}".encode()).digest()[:8]) / 2**64
 
-    return [_named(config, sum(place(group) >= edge for edge in _edges(config)[:-1])) for group in groups]
+    places = {group: place(group) for group in groups}
+    if not config.stable:
+        ordered = sorted(places, key=lambda group: (places[group], group))
+        places = {group: (rank + 0.5) / len(ordered) for rank, group in enumerate(ordered)}
+    return [_named(config, sum(places[group] >= edge for edge in _edges(config)[:-1])) for group in groups]
 
 
 def by_time(rows: Sequence[Trajectory], config: SplitConfig) -> list[str]:
