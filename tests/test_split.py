@@ -129,6 +129,11 @@ def test_what_cannot_be_split_is_told(tmp_path: Path, settings: dict, error: typ
         made(tmp_path, [episode(f"t{n}", mail="<EMAIL_1>") for n in range(5)], **settings)
 
 
+def test_a_file_without_episodes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"t\.jsonl: holds no episode to split"):
+        made(tmp_path, [])
+
+
 def test_split_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "t.jsonl", [episode(f"t{n}") for n in range(20)])
     arguments = ["--fraction", "train=0.5", "--fraction", "test=0.5", "--by", "task"]

@@ -72,9 +72,11 @@ def split(source: Path, out: Path, config: SplitConfig) -> dict[str, Any]:
 
     Raises:
         ConfigError: a split would be empty, or ``out`` holds another split.
-        DataError: a line is bad, a key is missing or redacted, or splits leak; says what to do.
+        DataError: there is no episode, a line is bad, a key is missing or redacted, or splits leak; says what to do.
     """
     rows = read(source, strict=True)
+    if not rows:
+        raise DataError("holds no episode to split", source)
     groups = grouped(rows, config.by)
     names = by_time(rows, config) if config.time else by_hash(groups, config)
     names = without_leaks(rows, names, config)

@@ -82,6 +82,9 @@ def test_the_way_back_is_never_written_over_nor_beside_the_result(tmp_path: Path
     redact(source, tmp_path / "out" / "t.jsonl", originals=apart)
     with pytest.raises(ConfigError, match="may be the only way back"):
         redact(source, tmp_path / "out" / "t.jsonl", originals=apart)
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be written"):
+        redact(source, tmp_path / "out" / "t.jsonl", originals=tmp_path / "file" / "w.jsonl")
     with pytest.raises(ConfigError, match="is the file to redact"):
         redact(source, source)
 
@@ -103,6 +106,8 @@ def test_a_way_back_of_another_file_is_refused(tmp_path: Path, cases: list[Case]
 
 def test_a_bad_line_stops_a_strict_redaction_and_leaves_no_file(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text("{}\n")
+    apart = tmp_path / "apart" / "w.jsonl"
     with pytest.raises(DataError, match=r"t\.jsonl:1: "):
-        redact(tmp_path / "t.jsonl", tmp_path / "o.jsonl", strict=True)
-    assert not (tmp_path / "o.jsonl").exists()
+        redact(tmp_path / "t.jsonl", tmp_path / "out" / "o.jsonl", originals=apart, strict=True)
+    assert not (tmp_path / "out" / "o.jsonl").exists()
+    assert not apart.exists()

@@ -74,21 +74,22 @@ def _redacted(
 
 
 class _Originals:
-    """The file that leads back, if there is to be one."""
+    """The file that leads back, if there is to be one; it goes if the redacted file does not come to be."""
 
     def __init__(self, path: Path | None, out: Path):
-        self._file = None
+        self._path, self._file = path, None
         if path is None:
             return
         if out.resolve().parent in (path.resolve().parent, *path.resolve().parents):
             raise ConfigError(f"{path} would lie with the redacted file; keep the originals in a folder elsewhere")
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError as error:
-            raise ConfigError(
-                f"{path} exists, and may be the only way back from another file; name a new one"
-            ) from error
+        except OSError as error:
+            told = f"cannot be written: {error.strerror}"
+            if path.exists():
+                told = "exists, and may be the only way back from another file; name a new one"
+            raise ConfigError(f"{path} {told}") from error
 
     def append(self, originals: dict[str, list[str]]) -> None:
         if self._file is not None:
@@ -97,9 +98,11 @@ class _Originals:
     def __enter__(self) -> "_Originals":
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        if self._file is not None:
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        if self._file is not None and self._path is not None:
             os.close(self._file)
+            if kind is not None:
+                self._path.unlink()
 
 
 def put_back(source: Path, originals: Path, out: Path) -> int:
@@ -109,6 +112,7 @@ def put_back(source: Path, originals: Path, out: Path) -> int:
         DataError: a file cannot be read, a line is bad, or the two have not the same number of episodes.
     """
     rows = numbered_lines(originals)
+    out.parent.mkdir(parents=True, exist_ok=True)
     made = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     count = 0
     with os.fdopen(made, "w", encoding="utf-8") as file:
