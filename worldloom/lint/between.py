@@ -55,7 +55,7 @@ def _digest(data: Any) -> bytes:
 class Seen:
     """The episodes so far. ``near`` is the similarity from which two are near-duplicates; None does not look.
 
-    Memory grows by some hundred bytes an episode, and by about three thousand with ``near``.
+    Memory grows with each episode by a few digests, and with ``near`` by its MinHash, too.
     """
 
     near: float | None = None
