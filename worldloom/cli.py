@@ -9,12 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
+from worldloom.cli_data import app as data_app
+from worldloom.cli_data import show
 from worldloom.errors import ConfigError, WorldloomError
 
 ABOUT = "Turn an agent's interaction logs into an LLM world model, and measure how far it can be trusted."
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=ABOUT)
 envs_app = typer.Typer(help="List the environments, or check some.")
 app.add_typer(envs_app, name="envs")
+app.add_typer(data_app)
 STOPPED = 130
 
 Env = Annotated[str, typer.Option("--env", help="Environment; `worldloom envs` lists them.")]
@@ -66,11 +69,6 @@ def agent_specs(texts: list[str] | None) -> list[Any]:
             name = f"{name}:{own_class}"
         found.append(AgentSpec(name, pairs(params.split(",") if params else [])))
     return found
-
-
-def show(result: Any) -> None:
-    """Print a result as JSON on standard output."""
-    typer.echo(json.dumps(result, indent=1, ensure_ascii=False))
 
 
 @app.command()

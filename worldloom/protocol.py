@@ -39,7 +39,7 @@ def said(observation: str, terminal: Terminal | None) -> str:
         ProtocolError: the observation itself ends in a suffix, so that it could not be told apart.
     """
     if observation.endswith(tuple(MARKERS.values())):
-        raise ProtocolError(f"an observation ends in a terminal suffix by itself: {observation[-60:]!r}")
+        raise ProtocolError(f"an observation ends in a terminal suffix by itself: {observation[-10:].lstrip()!r}")
     return observation + (MARKERS.get(terminal, "") if terminal else "")
 
 
@@ -85,7 +85,7 @@ def parse(messages: Sequence[Mapping[str, Any]], env: str = "unknown", task_id: 
 
 def _checked(number: int, message: Any) -> str:
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-        raise ProtocolError(f"message {number} has no role: {str(message)[:80]!r}")
+        raise ProtocolError(f"message {number} has no role")
     if not isinstance(message.get("content"), str):
         raise ProtocolError(f"message {number} ({message['role']}) has no text in 'content'")
     return str(message["content"])
@@ -119,12 +119,17 @@ def scan_messages(path: Path | str, env: str = "unknown") -> Iterator[Row | BadL
     path = Path(path)
     for number, raw in numbered_lines(path):
         try:
-            yield Row(number, _row(raw, env, f"{path.stem}/{number}"))
+            yield Row(number, trajectory_of_row(raw, env, f"{path.stem}/{number}"))
         except ProtocolError as error:
             yield BadLine(path, number, str(error))
 
 
-def _row(raw: bytes, env: str, task_id: str) -> Trajectory:
+def trajectory_of_row(raw: bytes, env: str = "unknown", task_id: str = "unknown") -> Trajectory:
+    """One line of a Word2World / LLaMA-Factory file as a trajectory, the row's other keys kept.
+
+    Raises:
+        ProtocolError: it is no JSON, or no such row; no text of it is quoted.
+    """
     try:
         row = json.loads(raw)
     except ValueError as error:

@@ -21,7 +21,8 @@ Outcome = Literal["success", "failure", "truncated", "error"]
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(extra="allow", frozen=True, populate_by_name=True)
+    # a log may hold secrets, so no error quotes what it says
+    model_config = ConfigDict(extra="allow", frozen=True, populate_by_name=True, hide_input_in_errors=True)
 
     @model_serializer(mode="wrap")
     def _without_absent(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:

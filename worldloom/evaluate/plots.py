@@ -100,6 +100,41 @@ def agents_plot(agents: Mapping[str, Mapping[str, Any]]) -> str:
     return _svg(figure, "agents")
 
 
+def novelty_plot(over_time: Sequence[Mapping[str, Any]]) -> str:
+    """The share of steps, in percent, that were new when they came, over the episodes recorded so far.
+
+    Args:
+        over_time: At least one ``{"episodes", "new"}``.
+    """
+    figure, (axes,) = _figure(6.6, 2.7)
+    axes.plot([row["episodes"] for row in over_time], [100 * row["new"] for row in over_time], color=WM, marker="o",
+              markersize=3, linewidth=1.4)  # fmt: skip
+    axes.set(xlabel="episodes", ylabel="new steps, %", ylim=(0, 102), xlim=(0, None))
+    return _svg(figure, "novelty")
+
+
+def kinds_plot(kinds: Mapping[str, Mapping[str, Any]]) -> str:
+    """How often each kind of action was seen, and how often it failed.
+
+    Args:
+        kinds: At least one name -> ``{"steps", "failed"}``.
+    """
+    figure, (axes,) = _figure(6.6, 0.8 + 0.26 * len(kinds))
+    names, failed = list(kinds), [found["failed"] for found in kinds.values()]
+    worked = [found["steps"] - found["failed"] for found in kinds.values()]
+    places = range(len(names))
+    axes.barh(places, worked, color=REAL, label="worked")
+    axes.barh(places, failed, left=worked, color=WM, label="failed")
+    axes.set_yticks(places, names)
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.grid(axis="x", color=GRID, linewidth=0.8)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel("steps")
+    axes.legend(loc="lower right", frameon=False, labelcolor=INK)
+    return _svg(figure, "kinds")
+
+
 def write_readme_plot(path: Path, metrics_by_env: Mapping[str, Mapping[str, Any]]) -> Path:
     """Write the README's picture from recorded results: EM beside its baselines, and Real/WM/W2R.
 

@@ -4,14 +4,13 @@ What was not measured is absent from it; a cell that has no value says "-", neve
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from worldloom.evaluate.plots import BASELINES, Rate, agents_plot, colours, loss_plot, step_plot
+from worldloom.evaluate.page import Headline, Section, Table, write_page
+from worldloom.evaluate.plots import BASELINES, Rate, agents_plot, loss_plot, step_plot
 from worldloom.evaluate.viewer import select
 
 ABSENT = "-"
@@ -38,33 +37,6 @@ _TOLD = ("environment", "environment_version", "split", "model")
 _OWN_SECTION = {"name", *_TOLD, "provenance", "train", "one_step", "consistency"}
 
 
-class Headline(NamedTuple):
-    """One number at the top of the page."""
-
-    name: str
-    value: str
-    interval: str
-    of: str
-
-
-class Table(NamedTuple):
-    """A table as texts. ``folded`` ones, the data of a plot, open at a click."""
-
-    caption: str
-    head: list[str]
-    rows: list[list[str]]
-    folded: bool = False
-
-
-class Section(NamedTuple):
-    """A heading, and under it a sentence, an SVG element and tables, each optional."""
-
-    heading: str
-    note: str = ""
-    plot: Markup = Markup()
-    tables: tuple[Table, ...] = ()
-
-
 def write_report(
     path: Path,
     *,
@@ -83,28 +55,15 @@ def write_report(
         loss_curve: (training step, loss per token), in order.
     """
     shown = select(records)
-    page = _template().render(
+    return write_page(
+        path,
         title=title,
-        light=colours(0),
-        dark=colours(1),
         subtitle=" · ".join(str(metrics[key]) for key in _TOLD if metrics.get(key)),
         headlines=list(_headlines(metrics)),
         sections=list(_sections(metrics, loss_curve)),
         episodes=shown.episodes,
         left_out=shown.left_out,
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".part")
-    draft.write_text(page, encoding="utf-8")
-    draft.replace(path)
-    return path
-
-
-@cache
-def _template() -> Template:
-    loader = PackageLoader("worldloom.evaluate", "templates")
-    found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return found.get_template("report.html.j2")
 
 
 def _headlines(metrics: Mapping[str, Any]) -> Iterator[Headline]:

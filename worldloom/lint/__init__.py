@@ -1,0 +1,1 @@
+"""What is wrong with files of trajectories, line by line, before anything is trained on them."""
