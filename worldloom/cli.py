@@ -24,6 +24,9 @@ AgentList = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="Draws tasks and drives agents.")]
 Workers = Annotated[int, typer.Option(help="Processes that play real environments.")]
+Risk = Annotated[
+    float, typer.Option(min=0.001, max=0.999, help="Share of accepted steps that may be wrong (confidence).")
+]
 MaxSteps = Annotated[int, typer.Option(help="Steps after which an episode is truncated.")]
 
 
@@ -156,6 +159,7 @@ def evaluate(
     seed: Seed = 0,
     max_steps: MaxSteps = 50,
     workers: Workers = 2,
+    risk: Risk = 0.05,
     name: Annotated[str | None, typer.Option(help="Name in metrics.json.")] = None,
     record: Annotated[
         Path | None, typer.Option(help="Also write the metrics there (results/NAME/metrics.json).")
@@ -168,12 +172,25 @@ def evaluate(
 
     metrics = run_evaluate(
         out, model, name=name, data=data, episodes=episodes, env=env_spec(env, option) if env else None, split=split,
-        tasks=tasks, agents=agent_specs(agent), seed=seed, max_steps=max_steps, workers=workers,
+        tasks=tasks, agents=agent_specs(agent), seed=seed, max_steps=max_steps, workers=workers, risk=risk,
     )  # fmt: skip
     if record:
         write_json(record, metrics)
     typer.echo(table(metrics))
     typer.echo(f"report: {out / 'report.html'}")
+
+
+@app.command()
+def rescore(
+    run: Annotated[Path, typer.Argument(help="Folder of an evaluation.")],
+    risk: Risk = 0.05,
+) -> None:
+    """Compute an evaluation's metrics and report anew from its records, without the model."""
+    from worldloom.evaluate.metrics import rescore as run_rescore
+    from worldloom.evaluate.summary import table
+
+    typer.echo(table(run_rescore(run, risk)))
+    typer.echo(f"report: {run / 'report.html'}")
 
 
 @envs_app.callback(invoke_without_command=True)

@@ -115,12 +115,19 @@ def consistency_metrics(records: Sequence[Record]) -> Record:
     """The ``consistency`` part of ``metrics.json``.
 
     Raises:
-        ConfigError: agents were not on the same tasks, so that their rates could not be compared.
+        ConfigError: agents were not on the same tasks, or not in the same version of the environment, so that their
+            rates could not be compared.
     """
     agents = sorted({r["agent"] for r in records})
     ids = {a: sorted(r["task_id"] for r in records if r["agent"] == a) for a in agents}
     if len({tuple(i) for i in ids.values()}) > 1:
         raise ConfigError("the agents did not play the same tasks; a consistency ratio over them would mean nothing")
+    engines = {r[kind]["env"].get("version") for r in records for kind in ("real", "w2r")} - {None}
+    if len(engines) > 1:
+        raise ConfigError(
+            f"the real episodes are of several versions of the engine ({', '.join(sorted(engines))}); play all of them "
+            "with one, in a folder of their own"
+        )
     return {
         "n_tasks": len(next(iter(ids.values()), [])),
         "same_task_ids": True,

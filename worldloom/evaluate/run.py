@@ -12,16 +12,16 @@ from worldloom.agents import AgentSpec
 from worldloom.collect import choose_tasks, key, label
 from worldloom.envs import EnvSpec
 from worldloom.errors import ConfigError, ContextOverflow
-from worldloom.evaluate.consistency import AT_ONCE, consistency_metrics, run_consistency
-from worldloom.evaluate.one_step import answer_episode, one_step_metrics, score_episodes
-from worldloom.evaluate.report import write_report
+from worldloom.evaluate.confidence import TARGET
+from worldloom.evaluate.consistency import AT_ONCE, run_consistency
+from worldloom.evaluate.metrics import RECORDS, measured, publish
+from worldloom.evaluate.one_step import answer_episode, score_episodes
 from worldloom.progress import progress
 from worldloom.rollout import MAX_STEPS
-from worldloom.runs import Log, begin, open_run, provenance, read_json, read_records, write_json
+from worldloom.runs import Log, begin, open_run, provenance, read_json, read_records
 from worldloom.trajectory import Trajectory, read
 
 Record = dict[str, Any]
-RECORDS = "records.jsonl"
 
 
 def evaluate(
@@ -38,6 +38,7 @@ def evaluate(
     seed: int = 0,
     max_steps: int = MAX_STEPS,
     workers: int = 2,
+    risk: float = TARGET,
 ) -> Record:
     """Measure a world model: one-step fidelity on ``data``, consistency on ``tasks`` of ``env`` if agents are given.
 
@@ -48,6 +49,7 @@ def evaluate(
             ``retrieval:PATH`` for logged replies without a language model.
         data: real episodes (a trajectories file); ``episodes`` of them drawn by ``seed``, all if None.
         env, split, tasks, agents: for consistency; tasks are drawn by ``seed``.
+        risk: the share of steps that may be wrong among those accepted; see ``evaluate.confidence``.
 
     Returns:
         What was written to ``out/metrics.json``.
@@ -68,18 +70,13 @@ def evaluate(
     open_run(out, {"stage": "evaluate", **_plain(asked)})
     begun, clock = begin(), time.monotonic()
     records = score_all(out / RECORDS, lm, real)
-    metrics: Record = {"name": name or out.name, **_about(model, env, split, real)}
-    if records:
-        metrics["one_step"] = one_step_metrics(records, real, lm.replies)
     if agents and env and split:
         chosen = choose_tasks(env, split, tasks, seed)
         consistency = run_consistency(out, env, lm, agents, split, chosen, seed, max_steps, workers)
-        metrics["consistency"] = consistency_metrics(keep_records(out / RECORDS, consistency))
-        records = records + consistency
-    metrics["provenance"] = provenance(begun, time.monotonic() - clock)
-    write_json(out / "metrics.json", metrics)
-    write_report(out / "report.html", title=metrics["name"], metrics=metrics, records=records, loss_curve=_curve(model))
-    return metrics
+        records = [*records, *keep_records(out / RECORDS, consistency)]
+    about = {"name": name or out.name, **_about(model, env, split, real)}
+    origin = provenance(begun, time.monotonic() - clock)
+    return publish(out, {**about, **measured(records, risk), "provenance": origin}, records)
 
 
 def _check(data: Path | None, env: EnvSpec | None, split: str | None, agents: Sequence[AgentSpec]) -> None:
@@ -167,8 +164,3 @@ def _chosen(data: Path, episodes: int | None, seed: int) -> list[Trajectory]:
     if episodes is None or episodes >= len(usable):
         return usable
     return random.Random(f"episodes {seed}").sample(usable, episodes)
-
-
-def _curve(model: str) -> list[tuple[int, float]]:
-    path = Path(model) / "loss.json"
-    return [(step, loss) for step, loss in read_json(path)] if path.exists() else []

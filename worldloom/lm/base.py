@@ -1,7 +1,8 @@
 """The small interface that whatever imagines a world has: a language model here, or one behind a server."""
 
-from collections.abc import Iterable
-from typing import Any, Protocol
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from worldloom.lm.replies import Replies
 from worldloom.trajectory import Trajectory
@@ -9,8 +10,42 @@ from worldloom.trajectory import Trajectory
 MAX_NEW_TOKENS = 512  # Word2World's limit
 
 
+class Confidence(NamedTuple):
+    """How sure a model is of an answer, told by the log-probabilities of the answer's tokens, its end included.
+
+    They are natural logarithms of the model's own probabilities (temperature 1), whatever it was sampled at.
+    ``logprob`` is their sum, so that ``exp(logprob)`` is the probability of the whole answer; ``lowest`` is the
+    least of the ``tokens`` there are. ``agrees`` says whether logged replies alone would have told the same; None
+    where there are none.
+    """
+
+    logprob: float
+    lowest: float
+    tokens: int
+    agrees: bool | None = None
+
+    @classmethod
+    def of(cls, logprobs: Sequence[float], agrees: bool | None = None) -> "Confidence | None":
+        """From the log-probability of each token; None without any."""
+        return cls(sum(logprobs), min(logprobs), len(logprobs), agrees) if logprobs else None
+
+    @property
+    def probability(self) -> float:
+        """Of the whole answer, from 0 to 1."""
+        return math.exp(min(self.logprob, 0.0))
+
+    def record(self) -> dict[str, Any]:
+        """As records keep it; what is not known is absent."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+
 class WorldSession(Protocol):
     """One imagined episode."""
+
+    @property
+    def confidence(self) -> Confidence | None:
+        """Of the last answer; None if that is not known, or if there is none."""
+        ...
 
     @property
     def taken(self) -> int:
@@ -22,6 +57,14 @@ class WorldSession(Protocol):
 
         Raises:
             ContextOverflow: the episode has outgrown the model's window.
+        """
+        ...
+
+    def hear(self, action: str, text: str) -> None:
+        """Take a step whose answer is known, with its terminal suffix; nothing is generated.
+
+        Raises:
+            ContextOverflow: the episode has outgrown the model's window; it stays as it was.
         """
         ...
 

@@ -61,7 +61,7 @@ class ServerSession:
     """One episode as messages; the server keeps what it computed, if it caches prefixes."""
 
     def __init__(self, lm: ServerLM, messages: Sequence[Message]):
-        self.lm, self.messages = lm, list(messages)
+        self.lm, self.messages, self.confidence = lm, list(messages), None
 
     @property
     def taken(self) -> int:
@@ -72,8 +72,12 @@ class ServerSession:
         """What the world model answers to an action; see ``ServerLM.reply`` for errors, which change nothing."""
         asked = [*self.messages, Message(role="user", content=action)]
         text = self.lm.reply(asked, max_new_tokens, sampling)
-        self.messages = [*asked, Message(role="assistant", content=text)]
+        self.hear(action, text)
         return text
+
+    def hear(self, action: str, text: str) -> None:
+        """Take a step whose answer is known."""
+        self.messages += [Message(role="user", content=action), Message(role="assistant", content=text)]
 
     def fork(self) -> "ServerSession":
         """The same episode so far, to go on by itself."""

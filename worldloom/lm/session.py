@@ -6,13 +6,14 @@ from pathlib import Path
 import torch
 
 from worldloom.errors import ContextOverflow
-from worldloom.lm.base import MAX_NEW_TOKENS, check_rewind
+from worldloom.lm.base import MAX_NEW_TOKENS, Confidence, check_rewind
 from worldloom.lm.draft import Memory
 from worldloom.lm.engine import GIB, Engine, Request, Sampling
 from worldloom.lm.guess import Guess, Guesser, remembering
 from worldloom.lm.hf import fast_bfloat16, load_model, load_tokenizer, resolve, window
 from worldloom.lm.packed import new_cache, prepare_model
 from worldloom.lm.replies import Replies
+from worldloom.lm.retrieval import RetrievalLM
 from worldloom.tokens import ChatFormat
 
 
@@ -48,6 +49,7 @@ class LocalLM:
         prepare_model(self.model)
         self.window = window(self.model)
         self.guesser = Guesser(self.chat, Replies.load(Path(resolve(model))))
+        self.retrieval = RetrievalLM(self.guesser.replies) if self.guesser.replies.forms else None
         self.draft = draft
         self.engine = Engine(self.model, self.chat.end, cache_bytes, sessions)
 
@@ -74,6 +76,7 @@ class Session:
         self.memory = memory or Memory()
         self.cache = new_cache(lm.model)
         self.turns: list[tuple[int, int]] = []  # how long ids and memory were before each step
+        self.confidence: Confidence | None = None
 
     @property
     def taken(self) -> int:
@@ -84,6 +87,7 @@ class Session:
         """The same episode so far, to go on by itself; what was computed is shared."""
         twin = Session(self.lm, self.ids, self.memory.copy())
         twin.start, twin.cache, twin.turns = self.start, self.cache.fork(), list(self.turns)
+        twin.confidence = self.confidence
         return twin
 
     def rewind(self, steps: int = 1) -> None:
@@ -94,6 +98,7 @@ class Session:
         """
         check_rewind(steps, self.taken)
         if steps:
+            self.confidence = None
             length, heard = self.turns[-steps]
             del self.turns[-steps:], self.ids[length:]
             self.memory.forget(heard)
@@ -105,15 +110,39 @@ class Session:
         Raises:
             ContextOverflow: history, action and answer do not fit the model's window; the session stays as it was.
         """
-        chat = self.lm.chat
-        prompt = self.ids + (chat.after_answer if self.turns else []) + chat.action(action)
-        room = self.lm.window - len(prompt)
-        if room < 2:
-            raise ContextOverflow(f"the episode is {len(prompt)} tokens, more than the model's window {self.lm.window}")
-        limit = min(max_new_tokens, room - 1)  # one is the end token's
+        prompt = self._asking(action)
+        limit = min(max_new_tokens, self._room(prompt) - 1)  # one is the end token's
         guess = self.lm.guess(self.memory, action)
-        answer = self.lm.engine.submit(Request(prompt, self.start, self.cache, limit, guess, sampling)).result()
-        self.turns.append((len(self.ids), len(self.memory.parts)))
-        self.ids, text = prompt + answer, chat.decode(answer)
-        self.memory.hear(text)
+        request = Request(prompt, self.start, self.cache, limit, guess, sampling)
+        answer = self.lm.engine.submit(request).result()
+        text, usual = self.lm.chat.decode(answer), self.lm.retrieval
+        agrees = usual.answer(self.memory, action) == text if usual else None
+        self._take(prompt + answer, text, Confidence.of(request.logprobs, agrees))
         return text
+
+    def hear(self, action: str, text: str) -> None:
+        """Take a step whose answer is known; the model reads it with the next one.
+
+        Raises:
+            ContextOverflow: history, action and answer do not fit the model's window; the session stays as it was.
+        """
+        ids = self._asking(action) + self.lm.chat.answer(text)
+        self._room(ids, least=0)
+        self._take(ids, text, None)
+
+    def _asking(self, action: str) -> list[int]:
+        """The history and an action."""
+        chat = self.lm.chat
+        return self.ids + (chat.after_answer if self.turns else []) + chat.action(action)
+
+    def _room(self, ids: Sequence[int], least: int = 2) -> int:
+        """How many more tokens the window holds."""
+        room = self.lm.window - len(ids)
+        if room < least:
+            raise ContextOverflow(f"the episode is {len(ids)} tokens, more than the model's window {self.lm.window}")
+        return room
+
+    def _take(self, ids: list[int], text: str, confidence: Confidence | None) -> None:
+        self.turns.append((len(self.ids), len(self.memory.parts)))
+        self.ids, self.confidence = ids, confidence
+        self.memory.hear(text)
