@@ -133,7 +133,7 @@ def test_a_world_abstains_below_the_least_confidence(tiny: LocalLM, real: list[T
     assert (told.info["terminal"], told.info["reason"]) == ("truncated", "unsure")
     assert told.info["confidence"] == {"logprob": math.log(0.5), "lowest": -1.0, "tokens": 3, "agrees": True}
     for act in (lambda: world.step("look"), world.fork, world.rewind):
-        with pytest.raises(EnvError, match="has ended|no episode to fork"):
+        with pytest.raises(EnvError, match=r"has ended|no episode to fork"):
             act()
     assert session.turns == []
 

@@ -159,20 +159,26 @@ def evaluate(
     seed: Seed = 0,
     max_steps: MaxSteps = 50,
     workers: Workers = 2,
+    anchor: Annotated[
+        list[str] | None,
+        typer.Option(help="Let reality answer steps: first=3, every=5, action=search[*], unsure=0.9; repeatable."),
+    ] = None,
     risk: Risk = 0.05,
     name: Annotated[str | None, typer.Option(help="Name in metrics.json.")] = None,
     record: Annotated[
         Path | None, typer.Option(help="Also write the metrics there (results/NAME/metrics.json).")
     ] = None,
 ) -> None:
-    """Measure a world model: one-step fidelity and consistency, with a report."""
+    """Measure a world model: one-step fidelity, confidence and consistency, with a report."""
+    from worldloom.anchoring import Anchor
     from worldloom.evaluate.run import evaluate as run_evaluate
     from worldloom.evaluate.summary import table
     from worldloom.runs import write_json
 
     metrics = run_evaluate(
         out, model, name=name, data=data, episodes=episodes, env=env_spec(env, option) if env else None, split=split,
-        tasks=tasks, agents=agent_specs(agent), seed=seed, max_steps=max_steps, workers=workers, risk=risk,
+        tasks=tasks, agents=agent_specs(agent), seed=seed, max_steps=max_steps, workers=workers,
+        anchors=[Anchor.parse(text) for text in anchor or []], risk=risk,
     )  # fmt: skip
     if record:
         write_json(record, metrics)

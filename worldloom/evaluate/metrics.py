@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from worldloom.errors import DataError
+from worldloom.evaluate.anchoring import anchoring_metrics
 from worldloom.evaluate.confidence import TARGET, confidence_metrics
 from worldloom.evaluate.consistency import consistency_metrics
 from worldloom.evaluate.one_step import one_step_metrics
@@ -13,6 +14,7 @@ from worldloom.evaluate.report import write_report
 from worldloom.runs import begin, provenance, read_json, read_records, write_json
 
 Record = dict[str, Any]
+PARTS = ("one_step", "consistency", "confidence", "anchoring")
 RECORDS, METRICS, REPORT = "records.jsonl", "metrics.json", "report.html"
 
 
@@ -20,7 +22,7 @@ def measured(records: Iterable[Record], risk: float = TARGET) -> Record:
     """What the records of a run say, in whatever order they stand.
 
     Args:
-        records: of the kinds ``one_step`` and ``consistency``.
+        records: of the kinds ``one_step``, ``consistency`` and ``anchored``.
         risk: the share of accepted steps that may be wrong; see ``evaluate.confidence``.
 
     Raises:
@@ -30,11 +32,12 @@ def measured(records: Iterable[Record], risk: float = TARGET) -> Record:
     kinds: dict[str, list[Record]] = {}
     for record in ordered:
         kinds.setdefault(record["kind"], []).append(record)
-    one_step, consistency = kinds.get("one_step", []), kinds.get("consistency", [])
+    one_step, consistency, anchored = (kinds.get(kind, []) for kind in ("one_step", "consistency", "anchored"))
     found = {
         "one_step": one_step_metrics(one_step) if one_step else None,
         "consistency": consistency_metrics(consistency) if consistency else None,
         "confidence": confidence_metrics(one_step, consistency, risk),
+        "anchoring": anchoring_metrics(anchored, consistency) if anchored else None,
     }
     return {name: value for name, value in found.items() if value is not None}
 
@@ -65,6 +68,6 @@ def rescore(run: Path, risk: float = TARGET) -> Record:
     if not records:
         raise DataError("there is no record to score; evaluate a model into this folder first", run / RECORDS)
     again = provenance(begun, time.monotonic() - clock)
-    kept = {name: value for name, value in before.items() if name not in ("one_step", "consistency", "confidence")}
+    kept = {name: value for name, value in before.items() if name not in PARTS}
     origin = {**before["provenance"], "rescored": again}
     return publish(run, {**kept, **measured(records, risk), "provenance": origin}, records)

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from worldloom.agents import AgentSpec
-from worldloom.collect import choose_tasks, key, label
+from worldloom.anchoring import Anchor
+from worldloom.collect import choose_tasks, key, label, plan
 from worldloom.envs import EnvSpec
 from worldloom.errors import ConfigError, ContextOverflow
+from worldloom.evaluate.anchoring import check_anchors, run_anchored
 from worldloom.evaluate.confidence import TARGET
-from worldloom.evaluate.consistency import AT_ONCE, run_consistency
+from worldloom.evaluate.consistency import AT_ONCE, play_real, run_imagined
 from worldloom.evaluate.metrics import RECORDS, measured, publish
 from worldloom.evaluate.one_step import answer_episode, score_episodes
 from worldloom.progress import progress
@@ -38,6 +40,7 @@ def evaluate(
     seed: int = 0,
     max_steps: int = MAX_STEPS,
     workers: int = 2,
+    anchors: Sequence[Anchor] = (),
     risk: float = TARGET,
 ) -> Record:
     """Measure a world model: one-step fidelity on ``data``, consistency on ``tasks`` of ``env`` if agents are given.
@@ -49,6 +52,7 @@ def evaluate(
             ``retrieval:PATH`` for logged replies without a language model.
         data: real episodes (a trajectories file); ``episodes`` of them drawn by ``seed``, all if None.
         env, split, tasks, agents: for consistency; tasks are drawn by ``seed``.
+        anchors: consistency once more with each: the real environment answers some steps (``worldloom.anchoring``).
         risk: the share of steps that may be wrong among those accepted; see ``evaluate.confidence``.
 
     Returns:
@@ -60,28 +64,41 @@ def evaluate(
     """
     from worldloom.lm.base import open_lm
 
-    _check(data, env, split, agents)
+    _check(data, env, split, agents, anchors)
     lm = open_lm(model)
+    check_anchors(anchors, lm)
     real = _chosen(data, episodes, seed) if data else []
     asked = {
         "model": str(model), "data": data.as_posix() if data else None, "episodes": episodes, "env": env,
         "split": split, "tasks": tasks if agents else None, "agents": agents, "seed": seed, "max_steps": max_steps,
+        "anchors": [str(anchor) for anchor in anchors] or None,
     }  # fmt: skip
     open_run(out, {"stage": "evaluate", **_plain(asked)})
     begun, clock = begin(), time.monotonic()
     records = score_all(out / RECORDS, lm, real)
     if agents and env and split:
         chosen = choose_tasks(env, split, tasks, seed)
-        consistency = run_consistency(out, env, lm, agents, split, chosen, seed, max_steps, workers)
-        records = [*records, *keep_records(out / RECORDS, consistency)]
+        realities = play_real(out, env, plan(chosen, agents, split, len(agents), seed, max_steps), workers)
+        played = run_imagined(out, lm, realities)
+        for anchor in anchors:
+            played += run_anchored(out, lm, anchor, realities)
+        records = [*records, *keep_records(out / RECORDS, played)]
     about = {"name": name or out.name, **_about(model, env, split, real)}
     origin = provenance(begun, time.monotonic() - clock)
     return publish(out, {**about, **measured(records, risk), "provenance": origin}, records)
 
 
-def _check(data: Path | None, env: EnvSpec | None, split: str | None, agents: Sequence[AgentSpec]) -> None:
+def _check(
+    data: Path | None,
+    env: EnvSpec | None,
+    split: str | None,
+    agents: Sequence[AgentSpec],
+    anchors: Sequence[Anchor],
+) -> None:
     if data is None and not agents:
         raise ConfigError("nothing to evaluate: give real episodes (data), or an environment and agents, or both")
+    if anchors and not agents:
+        raise ConfigError("an anchor is for consistency: give agents, an environment and a split, too")
     if agents and (env is None or split is None):
         raise ConfigError("consistency needs an environment and a split beside the agents")
 
@@ -147,8 +164,8 @@ def _generated(lm: Any, missing: Mapping[str, Trajectory]) -> Iterator[list[Reco
 
 
 def keep_records(path: Path, records: Sequence[Record]) -> Sequence[Record]:
-    """Append those records of consistency that the file lacks; give all of them back."""
-    done = {record["key"] for record in read_records(path) if record["kind"] == "consistency"}
+    """Append those records of imagined episodes that the file lacks; give all of them back."""
+    done = {record["key"] for record in read_records(path) if record["kind"] != "one_step"}
     with Log(path) as log:
         for record in records:
             if record["key"] not in done:
