@@ -1,6 +1,5 @@
 """A world that is a recording of another corridor, kept to the true one by its answers. No language model here."""
 
-
 import pytest
 
 from tests.envs.corridor import Corridor, Walker

@@ -146,7 +146,11 @@ def train(
 @app.command()
 def evaluate(
     model: Annotated[
-        str, typer.Argument(help="A train run's or model's folder, a hub id, NAME@http://HOST/v1, or retrieval:PATH.")
+        str,
+        typer.Argument(
+            help="A train run's or model's folder, a hub id, NAME@http://HOST/v1 or retrieval:PATH; for a model not "
+            "trained for this zero-shot:MODEL or few-shot:FILE:MODEL."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Folder of the evaluation; started again it goes on.")],
     data: Annotated[Path | None, typer.Option(help="Real episodes for one-step fidelity.")] = None,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from worldloom.collect import label
+from worldloom.envs.answer_schema import is_json, parsed, schema_agreement
 from worldloom.evaluate.lenient import masked, unordered
 from worldloom.evaluate.stats import interval, rate, ratio, word_f1
 from worldloom.lm.base import AnsweringLM, Confidence
@@ -90,7 +91,8 @@ def judge(step: Step, text: str, index: int, stratum: str | None = None) -> Reco
     predicted, terminal = heard(text)
     gold_end = step.terminal if step.terminal in ENDS else None
     same = predicted.strip() == step.observation.strip()
-    return {
+    known = {} if step.reward is None else {"gold_reward": step.reward}
+    return known | {
         "index": index,
         "action": step.action,
         "gold": step.observation,
@@ -137,9 +139,38 @@ def one_step_metrics(records: Sequence[Record]) -> Record:
         "by_agent": {a: _mean([r["steps"] for r in records if r["agent"] == a], lambda s: s["correct"])
                      for a in sorted({r["agent"] for r in records})},
     }  # fmt: skip
+    if (error := _mean(_known(steps), _reward_error)) is not None:
+        metrics["reward_error"] = error
+    if answers := _tool_answers(steps):
+        metrics["tool_answers"] = answers
     if found := baselines(records):
         metrics["baselines"] = found
     return metrics
+
+
+def _known(steps: Sequence[Sequence[Record]]) -> list[list[Record]]:
+    return [[s for s in episode if "gold_reward" in s] for episode in steps]
+
+
+def _reward_error(step: Record) -> float:
+    """How far the reward is off that an agent would get of the model: 1 where it tells a success, else nothing."""
+    imagined = 1.0 if step["predicted_terminal"] == "success" else 0.0
+    return abs(imagined - float(step["gold_reward"]))
+
+
+def _tool_answers(steps: Sequence[Sequence[Record]]) -> Record:
+    """Of the steps that a tool answered with a JSON object or list: how many there are, the share that the model
+    answers with JSON too, and the mean agreement of keys and types (see ``envs.answer_schema``)."""
+    chosen = [[s for s in episode if _structured(s["gold"])] for episode in steps]
+    if not (n := sum(map(len, chosen))):
+        return {}
+    agreement = _mean(chosen, lambda s: schema_agreement(s["predicted"], s["gold"]) or 0.0)
+    return {"n": n, "json": _mean(chosen, lambda s: is_json(s["predicted"])), "schema_agreement": agreement}
+
+
+def _structured(text: str) -> bool:
+    found = parsed(text)
+    return found is not None and isinstance(found[0], dict | list)
 
 
 def _macro(steps: Sequence[Sequence[Record]]) -> Record | None:

@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def evaluate(
 
     Args:
         model: a run of ``worldloom train``, a model folder, a hub id, ``NAME@http://HOST:PORT/v1`` for a server, or
-            ``retrieval:PATH`` for logged replies without a language model.
+            ``retrieval:PATH`` for logged replies without a language model; see ``worldloom.lm.base.open_lm``.
         data: real episodes (a trajectories file); ``episodes`` of them drawn by ``seed``, all if None.
         env, split, tasks, agents: for consistency; tasks are drawn by ``seed``.
         anchors: consistency once more with each: the real environment answers some steps (``worldloom.anchoring``).
@@ -83,7 +84,7 @@ def evaluate(
         for anchor in anchors:
             played += run_anchored(out, lm, anchor, realities)
         records = [*records, *keep_records(out / RECORDS, played)]
-    about = {"name": name or out.name, **_about(model, env, split, real)}
+    about = {"name": name or out.name, **_about(model, env, split, real), **_prompt(lm)}
     origin = provenance(begun, time.monotonic() - clock)
     return publish(out, {**about, **measured(records, risk), "provenance": origin}, records)
 
@@ -125,6 +126,12 @@ def _about(model: str, env: EnvSpec | None, split: str | None, real: Sequence[Tr
     return {**about, "train": read_json(trained)} if trained.exists() else about
 
 
+def _prompt(lm: Any) -> Record:
+    """How a model was told what to do that was not trained for it."""
+    prompt = getattr(lm, "prompt", None)
+    return {"prompt": asdict(prompt)} if prompt else {}
+
+
 def score_all(path: Path, lm: Any, real: Sequence[Trajectory]) -> list[Record]:
     """One record for each real episode, scoring those that the file lacks."""
     named = {"|".join(map(str, key(t))): t for t in real}
@@ -149,7 +156,7 @@ def _scored(lm: Any, missing: Mapping[str, Trajectory]) -> Iterator[list[Record]
     fitting = []
     for name, trajectory in missing.items():
         try:
-            fitting.append((trajectory, name, lm.chat.encode(trajectory, lm.window, "window")))
+            fitting.append((trajectory, name, lm.encode(trajectory)))
         except ContextOverflow as error:
             yield [{"kind": "one_step", "key": name, "task_id": trajectory.task.id, "agent": label(trajectory),
                     "steps": [], "left_out": len(trajectory.steps), "error": str(error)}]  # fmt: skip

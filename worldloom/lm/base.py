@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from worldloom.errors import ConfigError
 from worldloom.lm.replies import Replies
 from worldloom.trajectory import Trajectory
 
@@ -112,20 +113,27 @@ class AnsweringLM(WorldLM, Protocol):
 
 def open_lm(model: str) -> WorldLM:
     """``NAME@http://HOST:PORT/v1`` is a model behind an OpenAI-compatible server, ``retrieval:PATH`` a world made of
-    logged replies only; all else is loaded here.
+    logged replies only; all else is loaded here. ``zero-shot:MODEL`` and ``few-shot:FILE:MODEL`` tell a model that was
+    not trained for it in words what to do, the latter with three episodes of a trajectories file.
 
     Raises:
         ModelError: it cannot be loaded.
+        ConfigError, DataError: examples are missing.
     """
+    from worldloom.lm.prompt import split_prompt
+
+    prompt, model = split_prompt(model)
     name, _, address = model.partition("@")
     if address.startswith(("http://", "https://")):
         from worldloom.lm.server import ServerLM
 
-        return ServerLM(base_url=address, model=name)
+        return ServerLM(base_url=address, model=name, prompt=prompt)
+    if prompt is not None and model.startswith("retrieval:"):
+        raise ConfigError(f"{model} is no language model, so it cannot be prompted")
     if model.startswith("retrieval:"):
         from worldloom.lm.retrieval import RetrievalLM
 
         return RetrievalLM.open(model.removeprefix("retrieval:"))
     from worldloom.lm.session import LocalLM
 
-    return LocalLM(model)
+    return LocalLM(model, prompt=prompt)

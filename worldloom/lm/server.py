@@ -9,6 +9,7 @@ from typing import Any
 from worldloom.errors import ContextOverflow
 from worldloom.lm.base import MAX_NEW_TOKENS, check_rewind
 from worldloom.lm.openai import ChatServer, Message
+from worldloom.lm.prompt import Prompt, prompted
 from worldloom.protocol import render, system_text
 from worldloom.trajectory import Trajectory
 
@@ -20,10 +21,12 @@ class ServerLM:
 
     Args:
         at_once: how many requests are sent at the same time; more wait.
+        prompt: what the model is told first, if it was not trained for this.
         settings: of ``ChatServer``; decoding is greedy unless ``temperature`` is given.
     """
 
-    def __init__(self, at_once: int = 16, **settings: Any):
+    def __init__(self, at_once: int = 16, prompt: Prompt | None = None, **settings: Any):
+        self.prompt = prompt
         self.server = ChatServer(**{"temperature": 0.0, "max_tokens": MAX_NEW_TOKENS, **settings})
         self.name = self.server.model
         self.replies = None
@@ -31,11 +34,12 @@ class ServerLM:
 
     def session(self, initial_context: str | None, initial_observation: str) -> "ServerSession":
         """Begin an episode."""
-        return ServerSession(self, [Message(role="system", content=system_text(initial_context, initial_observation))])
+        context = self.prompt.before(initial_context) if self.prompt else initial_context
+        return ServerSession(self, [Message(role="system", content=system_text(context, initial_observation))])
 
     def answers(self, trajectory: Trajectory) -> Iterator[str]:
         """What it answers at each step after the real history, up to where that outgrows the model's window."""
-        messages = render(trajectory)
+        messages = render(prompted(trajectory, self.prompt))
         for number in range(len(trajectory.steps)):
             try:
                 yield self.reply(messages[: 2 * number + 2])

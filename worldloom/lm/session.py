@@ -12,9 +12,11 @@ from worldloom.lm.engine import GIB, Engine, Request, Sampling
 from worldloom.lm.guess import Guess, Guesser, remembering
 from worldloom.lm.hf import fast_bfloat16, load_model, load_tokenizer, resolve, window
 from worldloom.lm.packed import new_cache, prepare_model
+from worldloom.lm.prompt import Prompt, prompted
 from worldloom.lm.replies import Replies
 from worldloom.lm.retrieval import RetrievalLM
-from worldloom.tokens import ChatFormat
+from worldloom.tokens import ChatFormat, Encoded
+from worldloom.trajectory import Trajectory
 
 
 class LocalLM:
@@ -25,6 +27,7 @@ class LocalLM:
     Args:
         model: a run of ``worldloom train``, a model folder, ``"smollm2-135m"``, or a hub id.
         dtype: default bfloat16 where that is fast, else float32.
+        prompt: what the model is told first, if it was not trained for this.
         draft: whether to guess answers, for the model to verify: faster, and the same text.
         cache_bytes, sessions: see ``worldloom.lm.engine.Engine``.
 
@@ -37,12 +40,13 @@ class LocalLM:
         model: str,
         dtype: torch.dtype | None = None,
         *,
+        prompt: Prompt | None = None,
         draft: bool = True,
         cache_bytes: int = 4 * GIB,
         sessions: int = 64,
     ):
         self.chat = ChatFormat(load_tokenizer(model))
-        self.name = str(model)
+        self.name, self.prompt = str(model), prompt
         device = "cuda" if torch.cuda.is_available() else "cpu"
         loaded = load_model(model, dtype or (torch.bfloat16 if fast_bfloat16() else torch.float32))
         self.model = loaded.to(device).eval()
@@ -61,7 +65,16 @@ class LocalLM:
     def session(self, initial_context: str | None, initial_observation: str) -> "Session":
         """Begin an episode."""
         memory = remembering(initial_context, initial_observation)
-        return Session(self, self.chat.start(initial_context, initial_observation), memory)
+        context = self.prompt.before(initial_context) if self.prompt else initial_context
+        return Session(self, self.chat.start(context, initial_observation), memory)
+
+    def encode(self, trajectory: Trajectory) -> Encoded:
+        """An episode in tokens, as far as the window goes.
+
+        Raises:
+            ContextOverflow: not even one step of it fits.
+        """
+        return self.chat.encode(prompted(trajectory, self.prompt), self.window, "window")
 
     def guess(self, memory: Memory, action: str) -> Guess:
         """What may be answered to an action; nothing if drafting is off."""
