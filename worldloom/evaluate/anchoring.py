@@ -82,11 +82,12 @@ def _player(env: EnvSpec, workers: int, lm: Any, anchor: Anchor, starts: dict[st
 
 def anchoring_metrics(anchored: Sequence[Record], plain: Sequence[Record]) -> Record:
     """The ``anchoring`` part of ``metrics.json``: for each anchor, and for none, the share of steps that the real
-    environment answered, and the rates of consistency (see ``evaluate.consistency``)."""
+    environment answered (absent where nothing was imagined), and the rates of consistency, in the order of these
+    shares."""
     found = {NONE: _with_share(plain)} if plain else {}
     for anchor in dict.fromkeys(r["anchor"] for r in anchored):
         found[anchor] = _with_share([r for r in anchored if r["anchor"] == anchor])
-    return dict(sorted(found.items(), key=lambda item: item[1]["share_real"]["value"]))
+    return dict(sorted(found.items(), key=lambda item: item[1].get("share_real", {"value": 1.0})["value"]))
 
 
 def _with_share(records: Sequence[Record]) -> Record:
@@ -94,4 +95,4 @@ def _with_share(records: Sequence[Record]) -> Record:
     steps = {task: [s for r in records if r["task_id"] == task for s in r["wm"]["steps"]] for task in tasks}
     answered = [float(sum(bool(s.get("anchored")) for s in steps[task])) for task in tasks]
     share = interval(ratio, [answered, [float(len(steps[task])) for task in tasks]])
-    return {"share_real": share or {"value": 0.0, "low": 0.0, "high": 0.0, "n": len(tasks)}, **rates(records)}
+    return ({"share_real": share} if share else {}) | rates(records)

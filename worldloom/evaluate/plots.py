@@ -125,7 +125,7 @@ def calibration_plot(curve: Sequence[Mapping[str, Any]]) -> str:
 def anchoring_plot(anchors: Mapping[str, Mapping[str, Any]]) -> str:
     """CR against the share of steps that the real environment answered, with intervals; one point an anchor."""
     figure, (axes,) = _figure(6.6, 3.2)
-    points = [(name, Rate.of(of["share_real"]), Rate.of(of.get("cr"))) for name, of in anchors.items()]
+    points = [(name, Rate.of(of.get("share_real")), Rate.of(of.get("cr"))) for name, of in anchors.items()]
     for name, share, cr in points:
         if share and cr:
             low, high = _bounds(cr)

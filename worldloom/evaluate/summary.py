@@ -27,7 +27,7 @@ def _rows(metrics: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield from _consistency(metrics["consistency"])
     for anchor, found in metrics.get("anchoring", {}).items():
         cr = f" CR {_plain(found['cr'])}" if found.get("cr") else ""
-        yield f"anchor {anchor}", f"{percent(found['share_real'])} of steps answered by reality{cr}"
+        yield f"anchor {anchor}", f"{percent(found.get('share_real'))} of steps answered by reality{cr}"
 
 
 def _confidence(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
