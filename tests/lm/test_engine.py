@@ -15,7 +15,9 @@ from worldloom.lm.base import Confidence
 from worldloom.lm.cache import BLOCK, KVCache
 from worldloom.lm.engine import Request, Sampling, greedy_choice
 from worldloom.lm.packed import Chunk, forward, new_cache
+from worldloom.lm.score import SLACK_TOKENS, score
 from worldloom.lm.session import LocalLM
+from worldloom.trajectory import EnvRef, Step, TaskRef, Trajectory
 
 LENGTH = 12
 
@@ -231,6 +233,18 @@ def test_how_sure_a_session_is(lm: LocalLM) -> None:
     assert session.confidence.record() == {
         "logprob": session.confidence.logprob, "lowest": session.confidence.lowest, "tokens": LENGTH,
     }  # fmt: skip
+
+
+def test_scoring_tells_how_sure_the_model_is_of_what_it_says_instead(lm: LocalLM) -> None:
+    steps = [Step(action="one", observation="A hall."), Step(action="two", observation="A cave.")]
+    real = Trajectory(env=EnvRef(name="e"), task=TaskRef(id="t"), initial_observation="A room.", steps=steps)
+    encoded = lm.encode(real)
+    session = lm.session(None, "A room.")
+    for found, span, step in zip(score(lm, [(real, encoded)])[0], encoded.spans, steps, strict=True):
+        assert session.step(step.action, 2 * (span.stop - span.start) + SLACK_TOKENS) == found.said
+        assert found.confidence[:3] == pytest.approx(session.confidence[:3], abs=1e-3)
+        session.rewind()
+        session.hear(step.action, step.observation)
 
 
 def test_drafts_are_blind_to_each_other(lm: LocalLM) -> None:

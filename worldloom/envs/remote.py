@@ -54,13 +54,18 @@ class RemoteEnv(Environment):
         return self._ask(_call, "step", action)  # type: ignore[no-any-return]
 
     def _ask(self, what: Callable[..., Any], *arguments: Any) -> Any:
+        gone = f"the process of {self._spec.name} is gone"
         try:
-            return self._process.submit(what, *arguments).result(self._seconds)
+            answer = self._process.submit(what, *arguments)
+        except RuntimeError as error:  # it died before, or was closed
+            raise EnvError(f"{gone}: {error}") from error
+        try:
+            return answer.result(self._seconds)
         except TimeoutError as error:
             self._end()
             raise EnvError(f"{self._spec.name} was silent for {self._seconds:g} s") from error
-        except (BrokenProcessPool, RuntimeError) as error:  # the latter once it is closed
-            raise EnvError(f"the process of {self._spec.name} is gone: {error}") from error
+        except BrokenProcessPool as error:
+            raise EnvError(f"{gone}: {error}") from error
 
     def _end(self) -> None:
         for process in list((self._process._processes or {}).values()):

@@ -67,7 +67,11 @@ def rescore(run: Path, risk: float = TARGET) -> Record:
     before, records = read_json(run / METRICS), list(read_records(run / RECORDS))
     if not records:
         raise DataError("there is no record to score; evaluate a model into this folder first", run / RECORDS)
-    again = provenance(begun, time.monotonic() - clock)
+    found = measured(records, risk)
+    if "one_step" in found and "baselines" in before.get(
+        "one_step", {}
+    ):  # older records lack them
+        found["one_step"].setdefault("baselines", before["one_step"]["baselines"])
     kept = {name: value for name, value in before.items() if name not in PARTS}
-    origin = {**before["provenance"], "rescored": again}
-    return publish(run, {**kept, **measured(records, risk), "provenance": origin}, records)
+    origin = {**before["provenance"], "rescored": provenance(begun, time.monotonic() - clock)}
+    return publish(run, {**kept, **found, "provenance": origin}, records)
