@@ -136,6 +136,7 @@ def anchoring_plot(anchors: Mapping[str, Mapping[str, Any]]) -> str:
             )
     axes.axhline(1.0, color=BASE, linewidth=1)
     axes.set(xlabel="steps answered by the real environment, %", ylabel="CR", xlim=(-3, 108))
+    axes.margins(y=0.15)
     axes.set_ylim(bottom=0)
     return _svg(figure, "anchoring")
 
