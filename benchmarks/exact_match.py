@@ -34,7 +34,7 @@ def by_generation(plain: PlainLM, episode: Trajectory, encoded: Encoded) -> Judg
 def by_one_pass(lm: LocalLM, batch: list[tuple[Trajectory, Encoded]]) -> list[Judged]:
     """Each step judged by the passes of ``score``, wrong ones written out."""
     return [
-        [told is None or told.strip() == _gold(episode, number) for number, told, _ in steps]
+        [told is None or told.strip() == _gold(episode, number) for number, told, *_ in steps]
         for (episode, _), steps in zip(batch, score(lm, batch, full_answers=True), strict=True)
     ]
 

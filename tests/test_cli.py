@@ -72,6 +72,8 @@ ERRORS = {
         "there is no model folder {tmp}/none; train one, or give 'smollm2-135m' or a hub id",
     ),
     "nothing to do": (["evaluate", "x", "--out", "{tmp}/e"], "nothing to evaluate: give real episodes"),
+    "anchor": (["evaluate", "x", "--out", "{tmp}/e", "--anchor", "frist=1"], "did you mean 'first'?"),
+    "nothing to score again": (["rescore", "{tmp}/none"], "{tmp}/none/metrics.json: cannot be read"),
     "no split": (["evaluate", "x", "--out", "{tmp}/e", "-a", "gold", "--env", "alfworld"], "needs an environment"),
 }  # fmt: skip
 

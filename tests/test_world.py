@@ -1,12 +1,14 @@
+import math
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.envs.corridor import Corridor, Walker
-from worldloom.envs.base import Observation
+from worldloom.envs.base import Observation, StepResult
 from worldloom.envs.check import check_env
-from worldloom.errors import ConfigError, EnvError
+from worldloom.errors import ConfigError, EnvError, ModelError
+from worldloom.lm.base import Confidence
 from worldloom.lm.session import LocalLM
 from worldloom.rollout import rollout
 from worldloom.trajectory import Trajectory
@@ -31,6 +33,8 @@ def world(tiny: LocalLM, real: list[Trajectory]) -> WorldModelEnv:
 
 class Told:
     """A session that ends as it is told, to see what the environment makes of it."""
+
+    confidence = None
 
     def __init__(self, answer: str):
         self.answer = answer
@@ -91,8 +95,71 @@ def test_an_episode_that_outgrows_the_window_is_truncated(tiny: LocalLM) -> None
     told = [world.step("look")]
     while not told[-1].truncated:
         told.append(world.step("look"))
-    assert tuple(told[-1]) == ("", None, False, True, {"terminal": "truncated"})
+    assert tuple(told[-1]) == ("", None, False, True, {"terminal": "truncated", "reason": "window"})
     with pytest.raises(EnvError, match="call reset"):
+        world.step("look")
+
+
+class Unsure(Told):
+    """A session that is as sure as it is told, and keeps what it hears."""
+
+    def __init__(self, answer: str, *probabilities: float):
+        super().__init__(answer)
+        self.left, self.turns = list(probabilities), []
+
+    @property
+    def taken(self) -> int:
+        return len(self.turns)
+
+    def step(self, action: str, max_new_tokens: int, sampling: object) -> str:
+        self.confidence = Confidence(math.log(self.left.pop(0)), -1.0, 3, True)
+        self.turns.append((action, self.answer))
+        return self.answer
+
+    def hear(self, action: str, text: str) -> None:
+        self.turns.append((action, text))
+
+    def rewind(self, steps: int = 1) -> None:
+        del self.turns[-steps:]
+
+
+def test_a_world_abstains_below_the_least_confidence(tiny: LocalLM, real: list[Trajectory]) -> None:
+    world = WorldModelEnv(tiny, starts_of(real), least_confidence=0.8)
+    assert world.options["least_confidence"] == 0.8
+    world.reset("train-0")
+    world._session = session = Unsure("You win. [SUCCESS]", 0.5)
+    told = world.step("go east")
+    assert tuple(told)[:4] == ("", None, False, True)
+    assert (told.info["terminal"], told.info["reason"]) == ("truncated", "unsure")
+    assert told.info["confidence"] == {"logprob": math.log(0.5), "lowest": -1.0, "tokens": 3, "agrees": True}
+    for act in (lambda: world.step("look"), world.fork, world.rewind):
+        with pytest.raises(EnvError, match=r"has ended|no episode to fork"):
+            act()
+    assert session.turns == []
+
+
+def test_a_step_that_the_real_environment_answered_goes_into_the_history(tiny: LocalLM, real: list[Trajectory]) -> None:
+    world = WorldModelEnv(tiny, starts_of(real), least_confidence=0.8)
+    world.reset("train-0")
+    world._session = session = Unsure("A hall.", 0.9, 0.5)
+    assert world.step("look").observation == "A hall."
+    assert world.step("go east").info["reason"] == "unsure"
+    said = StepResult("A door.", 0.25, False, False, {"terminal": None, "admissible_actions": ["look"]})
+    told = world.hear("go east", said)
+    assert told == said._replace(info={"terminal": None, "admissible_actions": ["look"], "anchored": True})
+    assert session.turns == [("look", "A hall."), ("go east", "A door.")]
+    won = StepResult("You win.", 1.0, True, False, {"terminal": "success"})
+    assert world.hear("go east", won).terminated
+    assert session.turns[-1] == ("go east", "You win. [SUCCESS]")
+    with pytest.raises(EnvError, match="has ended"):
+        world.hear("go east", won)
+
+
+def test_a_model_that_does_not_tell_how_sure_it_is_cannot_abstain(tiny: LocalLM, real: list[Trajectory]) -> None:
+    world = WorldModelEnv(tiny, starts_of(real), least_confidence=0.8)
+    world.reset("train-0")
+    world._session = Told("A hall.")
+    with pytest.raises(ModelError, match="does not tell how sure it is"):
         world.step("look")
 
 
@@ -102,16 +169,16 @@ def test_a_fork_goes_its_own_way(world: WorldModelEnv) -> None:
     twin, other = world.fork(), world.fork()
     assert (twin.name, twin.ref) == ("world-model:corridor", world.ref)
     away = twin.step("go east")
-    assert other.step("look") == world.step("look")
-    assert other.step("go east") == world.step("go east")
+    assert other.step("look").observation == world.step("look").observation
+    assert other.step("go east").observation == world.step("go east").observation
     assert isinstance(away.observation, str)
 
 
 def test_steps_can_be_taken_back(world: WorldModelEnv) -> None:
     world.reset("train-0")
-    first, second = world.step("look"), world.step("go east")
+    first, second = world.step("look").observation, world.step("go east").observation
     world.rewind(2)
-    assert (world.step("look"), world.step("go east")) == (first, second)
+    assert (world.step("look").observation, world.step("go east").observation) == (first, second)
     with pytest.raises(EnvError, match="cannot take back 3 steps: the episode has ended, or had not as many"):
         world.rewind(3)
 

@@ -27,6 +27,9 @@ AgentList = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="Draws tasks and drives agents.")]
 Workers = Annotated[int, typer.Option(help="Processes that play real environments.")]
+Risk = Annotated[
+    float, typer.Option(min=0.001, max=0.999, help="Share of accepted steps that may be wrong (confidence).")
+]
 MaxSteps = Annotated[int, typer.Option(help="Steps after which an episode is truncated.")]
 
 
@@ -196,7 +199,11 @@ def train(
 @app.command()
 def evaluate(
     model: Annotated[
-        str, typer.Argument(help="A train run's or model's folder, a hub id, NAME@http://HOST/v1, or retrieval:PATH.")
+        str,
+        typer.Argument(
+            help="A train run's or model's folder, a hub id, NAME@http://HOST/v1 or retrieval:PATH; for a model not "
+            "trained for this zero-shot:MODEL or few-shot:FILE:MODEL."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Folder of the evaluation; started again it goes on.")],
     data: Annotated[Path | None, typer.Option(help="Real episodes for one-step fidelity.")] = None,
@@ -209,12 +216,18 @@ def evaluate(
     seed: Seed = 0,
     max_steps: MaxSteps = 50,
     workers: Workers = 2,
+    anchor: Annotated[
+        list[str] | None,
+        typer.Option(help="Let reality answer steps: first=3, every=5, action=search[*], unsure=0.9; repeatable."),
+    ] = None,
+    risk: Risk = 0.05,
     name: Annotated[str | None, typer.Option(help="Name in metrics.json.")] = None,
     record: Annotated[
         Path | None, typer.Option(help="Also write the metrics there (results/NAME/metrics.json).")
     ] = None,
 ) -> None:
-    """Measure a world model: one-step fidelity and consistency, with a report."""
+    """Measure a world model: one-step fidelity, confidence and consistency, with a report."""
+    from worldloom.anchoring import Anchor
     from worldloom.evaluate.run import evaluate as run_evaluate
     from worldloom.evaluate.summary import table
     from worldloom.runs import write_json
@@ -222,11 +235,25 @@ def evaluate(
     metrics = run_evaluate(
         out, model, name=name, data=data, episodes=episodes, env=env_spec(env, option) if env else None, split=split,
         tasks=tasks, agents=agent_specs(agent), seed=seed, max_steps=max_steps, workers=workers,
+        anchors=[Anchor.parse(text) for text in anchor or []], risk=risk,
     )  # fmt: skip
     if record:
         write_json(record, metrics)
     typer.echo(table(metrics))
     typer.echo(f"report: {out / 'report.html'}")
+
+
+@app.command()
+def rescore(
+    run: Annotated[Path, typer.Argument(help="Folder of an evaluation.")],
+    risk: Risk = 0.05,
+) -> None:
+    """Compute an evaluation's metrics and report anew from its records, without the model."""
+    from worldloom.evaluate.metrics import rescore as run_rescore
+    from worldloom.evaluate.summary import table
+
+    typer.echo(table(run_rescore(run, risk)))
+    typer.echo(f"report: {run / 'report.html'}")
 
 
 @envs_app.callback(invoke_without_command=True)

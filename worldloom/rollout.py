@@ -12,6 +12,7 @@ from worldloom.trajectory import AgentRef, EnvRef, Failure, Step, TaskRef, Termi
 logger = logging.getLogger(__name__)
 
 MAX_STEPS = 50  # Word2World: at most 50 turns
+NOTED = ("admissible_actions", "not_recorded", "confidence", "anchored", "reason")  # of a step's info, as it is
 
 
 def rollout(
@@ -77,8 +78,7 @@ def _play(
                 observation=text,
                 reward=result.reward,
                 terminal=terminal_of(result) or ("truncated" if number == max_steps else None),
-                admissible_actions=result.info.get("admissible_actions"),
-                not_recorded=result.info.get("not_recorded"),
+                **{name: result.info.get(name) for name in NOTED},
             )
         )
         if result.terminated or result.truncated:

@@ -59,6 +59,9 @@ class Step(_Record):
     """One action and what followed. ``terminal`` is None while the episode goes on or is unknown.
 
     ``not_recorded`` marks a step whose real observation a recorded world does not know; no metric may count it.
+    Of an imagined episode: ``confidence`` says how sure the world model was (see ``worldloom.lm.base.Confidence``),
+    ``anchored`` marks a step that the real environment answered, and ``reason`` is why the world model broke off, so
+    that the observation says nothing.
     """
 
     action: str
@@ -68,6 +71,9 @@ class Step(_Record):
     terminal: Terminal | None = None
     admissible_actions: list[str] | None = None
     not_recorded: bool | None = None
+    confidence: dict[str, Any] | None = None
+    anchored: bool | None = None
+    reason: str | None = None
 
 
 class Failure(_Record):

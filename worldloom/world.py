@@ -5,12 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from worldloom.envs.base import Environment, Observation, StepInfo, StepResult
-from worldloom.errors import ConfigError, ContextOverflow, EnvError
-from worldloom.lm.base import MAX_NEW_TOKENS, WorldLM, WorldSession
+from worldloom.errors import ConfigError, ContextOverflow, EnvError, ModelError
+from worldloom.lm.base import MAX_NEW_TOKENS, Confidence, WorldLM, WorldSession
 from worldloom.naming import IMAGINED, UNKNOWN
-from worldloom.protocol import heard
+from worldloom.protocol import heard, said
 from worldloom.trajectory import Terminal, Trajectory
 
+OVER = "the episode has ended or none was started: call reset first"
 REWARDS: dict[Terminal, float] = {"success": 1.0, "failure": 0.0}
 
 
@@ -31,9 +32,12 @@ class WorldModelEnv(Environment):
         env_name: the environment that it imagines; a model of several is told the one that a task's start names.
         max_new_tokens: of one observation.
         temperature: 0 decodes greedily, so that ``seed`` changes nothing; above it, ``seed`` drives what is drawn.
+        least_confidence: where the probability of an answer is below it, the world abstains.
 
     The reward is 1 on predicted success, 0 on predicted failure, else None. An episode that outgrows the model's
-    window is truncated. Several worlds may share one ``lm``, each in its own thread: they are answered together.
+    window is truncated, and so is one where the world abstains; ``info["reason"]`` says which. Where that is known,
+    ``info["confidence"]`` says how sure the model was. Several worlds may share one ``lm``, each in its own thread:
+    they are answered together.
     """
 
     def __init__(
@@ -43,15 +47,20 @@ class WorldModelEnv(Environment):
         env_name: str = UNKNOWN,
         max_new_tokens: int = MAX_NEW_TOKENS,
         temperature: float = 0.0,
+        least_confidence: float | None = None,
     ):
         self.lm, self.starts, self.max_new_tokens, self.temperature = lm, dict(starts), max_new_tokens, temperature
+        self.least_confidence = least_confidence
         self._sampling: Any = None
+        self._abstained = False
         self.name, self.version = IMAGINED + env_name, lm.name
         self._session: WorldSession | None = None
 
     @property
     def options(self) -> dict[str, Any]:
-        return {"model": self.lm.name, "max_new_tokens": self.max_new_tokens, "temperature": self.temperature}
+        options = {"model": self.lm.name, "max_new_tokens": self.max_new_tokens, "temperature": self.temperature}
+        least = self.least_confidence
+        return options if least is None else {**options, "least_confidence": least}
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -68,6 +77,7 @@ class WorldModelEnv(Environment):
         _, observation, env = self.starts[task_id]
         self._session = self.lm.session(observation.initial_context, observation.text, env or self._env_name)
         self._sampling = self._draw_by(seed) if self.temperature else None
+        self._abstained = False
         return observation
 
     def _draw_by(self, seed: int) -> Any:
@@ -76,17 +86,55 @@ class WorldModelEnv(Environment):
         return Sampling(self.temperature, seed)
 
     def step(self, action: str) -> StepResult:
-        if self._session is None:
-            raise EnvError("the episode has ended or none was started: call reset first")
+        if self._session is None or self._abstained:
+            raise EnvError(OVER)
         try:
             observation, terminal = heard(self._session.step(action, self.max_new_tokens, self._sampling))
         except ContextOverflow:
-            self._session = None
-            return StepResult("", None, False, True, StepInfo(terminal="truncated"))
+            return self._outgrown()
+        info, confidence = StepInfo(terminal=terminal), self._session.confidence
+        if confidence:
+            info["confidence"] = confidence.record()
+        if self._unsure(confidence):
+            self._session.rewind()
+            self._abstained = True
+            return StepResult("", None, False, True, StepInfo(**{**info, "terminal": "truncated", "reason": "unsure"}))
         if terminal:
             self._session = None
         reward = REWARDS[terminal] if terminal else None
-        return StepResult(observation, reward, terminal is not None, False, StepInfo(terminal=terminal))
+        return StepResult(observation, reward, terminal is not None, False, info)
+
+    def _outgrown(self) -> StepResult:
+        self._session = None
+        return StepResult("", None, False, True, StepInfo(terminal="truncated", reason="window"))
+
+    def _unsure(self, confidence: Confidence | None) -> bool:
+        if self.least_confidence is None:
+            return False
+        if confidence is None:
+            raise ModelError(f"{self.lm.name} does not tell how sure it is; leave least_confidence out")
+        return confidence.probability < self.least_confidence
+
+    def hear(self, action: str, real: StepResult) -> StepResult:
+        """Take a step that the real environment answered, instead of imagining it; the world goes on from there, also
+        after it abstained from that step.
+
+        Returns:
+            What is to be told to the agent: the real step, marked as ``anchored``.
+
+        Raises:
+            EnvError: no episode is going on.
+        """
+        if self._session is None:
+            raise EnvError(OVER)
+        try:
+            self._session.hear(action, said(real.observation, real.info.get("terminal") if real.terminated else None))
+        except ContextOverflow:
+            return self._outgrown()
+        self._abstained = False
+        if real.terminated or real.truncated:
+            self._session = None
+        return real._replace(info=StepInfo(**{**real.info, "anchored": True}))
 
     @property
     def _env_name(self) -> str:
@@ -98,9 +146,11 @@ class WorldModelEnv(Environment):
         Raises:
             EnvError: no episode is going on.
         """
-        if self._session is None:
+        if self._session is None or self._abstained:
             raise EnvError("no episode to fork: call reset first")
-        twin = WorldModelEnv(self.lm, self.starts, self._env_name, self.max_new_tokens, self.temperature)
+        twin = WorldModelEnv(
+            self.lm, self.starts, self._env_name, self.max_new_tokens, self.temperature, self.least_confidence
+        )
         twin._session, twin._sampling = self._session.fork(), copy.deepcopy(self._sampling)
         return twin
 
@@ -110,7 +160,7 @@ class WorldModelEnv(Environment):
         Raises:
             EnvError: no episode is going on, or it had not as many steps.
         """
-        if self._session is None or steps > self._session.taken:
+        if self._session is None or self._abstained or steps > self._session.taken:
             raise EnvError(f"cannot take back {steps} steps: the episode has ended, or had not as many")
         self._session.rewind(steps)
 

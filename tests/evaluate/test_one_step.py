@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from worldloom.evaluate.one_step import baselines, judge, one_step_metrics
+from worldloom.evaluate.one_step import answer_episode, baselines, judge, one_step_metrics
 from worldloom.protocol import said
 from worldloom.trajectory import AgentRef, EnvRef, Step, TaskRef, Trajectory
 
@@ -44,6 +44,19 @@ def records(says: Any) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+class Oracle:
+    """A model that can only be asked, and is right."""
+
+    replies = None
+
+    def answers(self, trajectory: Trajectory) -> list[str]:
+        return [said(step.observation, step.terminal) for step in trajectory.steps]
+
+
+def answered() -> list[dict[str, Any]]:
+    return [answer_episode(Oracle(), t, t.task.id) for t in REAL]
+
+
 def oracle(_: Trajectory, step: Step) -> str:
     return said(step.observation, step.terminal)
 
@@ -53,7 +66,7 @@ def values(found: dict[str, Any]) -> dict[str, float]:
 
 
 def test_an_oracle_is_right_everywhere() -> None:
-    found = one_step_metrics(records(oracle), REAL)
+    found = one_step_metrics(records(oracle))
     assert (found["n_episodes"], found["n_steps"], found["left_out"]) == (3, 8, 0)
     for name in ("em", "em_observation", "word_f1"):
         assert found[name] == {"value": 1.0, "low": 1.0, "high": 1.0, "n": 3}
@@ -75,7 +88,7 @@ def test_a_model_that_is_wrong_in_known_steps() -> None:
     def says(t: Trajectory, step: Step) -> str:
         return wrong.get((t.task.id, [s is step for s in t.steps].index(True)), oracle(t, step))
 
-    found = one_step_metrics(records(says), REAL)
+    found = one_step_metrics(records(says))
     assert found["em"]["value"] == 4 / 8
     assert found["em_observation"]["value"] == 7 / 8
     assert found["word_f1"]["value"] == pytest.approx((7 + 1 / 2) / 8)
@@ -110,17 +123,17 @@ def test_episodes_without_an_end_have_neither_recall_nor_f1() -> None:
 def test_the_trivial_baselines() -> None:
     # Again: t1 second step; t3 both (its first observation is the initial one, its end was cut off, not said).
     # Nothing happens: t1 third step. An end that is not claimed is not right.
-    found = baselines(REAL)
+    found = baselines(answered())
     assert found["repeat_last"]["em"]["value"] == 3 / 8
     assert found["nothing_happens"]["em"]["value"] == 1 / 8
     assert found["repeat_last"]["em"]["n"] == 3
 
 
 def test_baselines_are_on_the_steps_that_were_scored() -> None:
-    scored = records(oracle)
+    scored = answered()
     scored[0]["steps"], scored[0]["left_out"] = scored[0]["steps"][2:], 2  # the window left the first two out
     scored[2]["steps"], scored[2]["left_out"] = [], 2
-    found = one_step_metrics(scored, REAL)
+    found = one_step_metrics(scored)
     assert found["n_steps"] == 4
     assert found["baselines"]["repeat_last"]["em"]["value"] == 0.0
     assert found["baselines"]["nothing_happens"]["em"]["value"] == 1 / 4

@@ -179,6 +179,47 @@ def test_what_was_not_measured_is_absent(write):
     assert "svg" not in nothing.tags
 
 
+CONFIDENCE = {
+    "auroc_wrong_step": rate(0.84, 0.8, 0.88, n=60),
+    "features": {"probability": rate(0.84, 0.8, 0.88, n=60), "agreement": rate(0.7, 0.65, 0.75, n=60)},
+    "auroc_rollout": rate(0.61, 0.5, 0.7, n=30),
+    "ece": rate(0.041, 0.03, 0.06, n=60),
+    "calibration": [
+        {"low": 0.4, "high": 0.5, "n": 12, "probability": 0.46, "right": rate(0.25, 0.1, 0.5, n=9)},
+        {"low": 0.9, "high": 1.0, "n": 1300, "probability": 0.991, "right": rate(0.97, 0.96, 0.98, n=60)},
+    ],
+    "risk_bound": {
+        "target": 0.05, "level": 0.9, "threshold": 0.8125, "n_calibrated": 700, "n_checked": 612,
+        "observed": rate(0.036, 0.02, 0.05, n=30), "accepted": rate(0.9, 0.85, 0.95, n=30),
+    },
+}  # fmt: skip
+ANCHORING = {
+    "none": AGENT | {"share_real": rate(0.0, 0.0, 0.0, n=30)},
+    "first=3 <b>": AGENT | {"share_real": rate(0.125, 0.1, 0.15, n=30), "cr": None},
+}
+
+
+def test_confidence_and_anchoring_have_their_sections(write):
+    page = write({"confidence": CONFIDENCE, "anchoring": ANCHORING})
+    assert page.found["h2"] == ["Does it know when it is wrong", "What real answers buy"]
+    assert page.tags.count("svg") == 2
+    assert ["wrong step, by the answer's probability", "0.84", "[0.80, 0.88]", "60"] in page.rows
+    assert ["imagined episode that reality does not repeat", "0.61", "[0.50, 0.70]", "30"] in page.rows
+    assert ["least probability, chosen on half of the episodes", "0.8125"] in page.rows
+    assert ["wrong among accepted steps, %, other half", "3.6 [2.0, 5.0]"] in page.rows
+    assert ["46.0", "25.0", "[10.0, 50.0]", "9", "12"] in page.rows
+    assert "Expected calibration error: 4.1 % [3.0, 6.0]." in page.text
+    worlds = ["60.0 [43.0, 77.0]", "50.0 [33.0, 67.0]", "56.7 [40.0, 73.0]"]
+    assert ["first=3 <b>", "12.5 [10.0, 15.0]", *worlds, "-"] in page.rows
+
+
+def test_without_a_threshold_none_is_shown(write):
+    bound = {"target": 0.05, "level": 0.9, "n_calibrated": 10, "n_checked": 10}
+    page = write({"confidence": {"auroc_rollout": CONFIDENCE["auroc_rollout"], "risk_bound": bound}})
+    assert ["least probability, chosen on half of the episodes", "-"] in page.rows
+    assert page.tags.count("svg") == 0
+
+
 def test_loss_curve_is_drawn_and_its_data_kept(write):
     page = write({}, loss_curve=[(10, 0.44), (20, 0.0123)])
     assert page.tags.count("svg") == 1

@@ -1,6 +1,7 @@
 """The engine against plain greedy decoding of whole histories, on a small model with random weights: its text means
 nothing, but every token of it depends on all before, so a wrong cache, mask or position shows."""
 
+import math
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,10 +11,13 @@ import pytest
 import torch
 from transformers import AutoConfig, LlamaForCausalLM
 
+from worldloom.lm.base import Confidence
 from worldloom.lm.cache import BLOCK, KVCache
 from worldloom.lm.engine import Request, Sampling, greedy_choice
 from worldloom.lm.packed import Chunk, forward, new_cache
+from worldloom.lm.score import SLACK_TOKENS, score
 from worldloom.lm.session import LocalLM
+from worldloom.trajectory import EnvRef, Step, TaskRef, Trajectory
 
 LENGTH = 12
 
@@ -80,6 +84,30 @@ def test_whatever_is_guessed_the_answer_is_greedy_decodings(lm: LocalLM) -> None
         following = Request(more, 0, asked.cache, LENGTH, lambda said: [])
         assert 30 <= asked.cache.length < len(more)
         assert lm.engine.submit(following).result() == plain(lm, more)
+
+
+@torch.inference_mode()
+def plain_logprobs(lm: LocalLM, ids: list[int], answer: list[int]) -> list[float]:
+    """What transformers' own pass over history and answer says of the answer's tokens."""
+    logits = lm.model(torch.tensor([ids + answer])).logits[0, len(ids) - 1 : -1]
+    return logits.log_softmax(-1).gather(-1, torch.tensor(answer)[:, None])[:, 0].tolist()
+
+
+def test_each_token_is_told_with_its_log_probability(lm: LocalLM) -> None:
+    ids = history(0)
+    truth = plain(lm, ids)[:-1]
+    for guesses, _ in drafts(truth):
+        asked = request(lm, ids, guesses)
+        lm.engine.submit(asked).result()
+        assert asked.logprobs == pytest.approx(plain_logprobs(lm, ids, truth), abs=1e-4)  # the end was forced
+
+
+def test_a_drawn_answers_log_probabilities_are_those_at_temperature_1(lm: LocalLM) -> None:
+    asked = request(lm, history(0), [history(7, 3)])
+    asked.sampling = Sampling(temperature=3.0, seed=2)
+    answer = lm.engine.submit(asked).result()
+    told = plain_logprobs(lm, asked.ids, answer)[: len(asked.logprobs)]
+    assert asked.logprobs == pytest.approx(told, abs=1e-4)
 
 
 def test_many_at_once_answer_as_one_by_one(lm: LocalLM) -> None:
@@ -164,6 +192,59 @@ def test_steps_can_be_taken_back_and_gone_another_way(lm: LocalLM) -> None:
     assert twin.step("three", LENGTH) == straight.step("three", LENGTH)
     with pytest.raises(ValueError, match="cannot take back 2 steps of 1"):
         session.rewind(2)
+
+
+def test_what_was_heard_stands_in_the_history_like_what_was_said(lm: LocalLM) -> None:
+    told, hearing = (lm.session("A context.", "A room.") for _ in range(2))
+    first, second = told.step("one", LENGTH), told.step("two", LENGTH)
+    assert lm.chat.decode(lm.chat.answer(first)) == first  # so that both histories are spelt alike below
+    hearing.hear("one", first)
+    assert hearing.confidence is None
+    assert hearing.step("two", LENGTH) == plain_text(lm, "A context.", "A room.", [("one", first)], "two")
+    hearing.rewind()  # unsure, say
+    hearing.hear("two", "You see a lamp 1.")
+    told_after = [("one", first), ("two", "You see a lamp 1.")]
+    assert hearing.step("three", LENGTH) == plain_text(lm, "A context.", "A room.", told_after, "three")
+    twin = hearing.fork()
+    assert twin.confidence == hearing.confidence
+    hearing.rewind(3)
+    assert (hearing.taken, hearing.confidence) == (0, None)
+    assert hearing.step("one", LENGTH) == first
+    assert twin.step("four", LENGTH) != second
+
+
+def plain_text(lm: LocalLM, context: str, text: str, turns: list[tuple[str, str]], action: str) -> str:
+    """What greedy decoding says after a history whose answers were written down, not generated."""
+    ids = lm.chat.start(context, text)
+    for number, (did, answer) in enumerate(turns):
+        ids = ids + (lm.chat.after_answer if number else []) + lm.chat.action(did) + lm.chat.answer(answer)
+    return lm.chat.decode(plain(lm, ids + lm.chat.after_answer + lm.chat.action(action)))
+
+
+def test_how_sure_a_session_is(lm: LocalLM) -> None:
+    session = lm.session(None, "A room.")
+    prompt = session.ids + lm.chat.action("look")
+    session.step("look", LENGTH)
+    told = plain_logprobs(lm, prompt, session.ids[len(prompt) : len(prompt) + LENGTH])
+    assert session.confidence == Confidence(
+        pytest.approx(sum(told), abs=1e-3), pytest.approx(min(told), abs=1e-4), LENGTH, None
+    )  # fmt: skip
+    assert session.confidence.probability == pytest.approx(math.exp(sum(told)), rel=1e-3)
+    assert session.confidence.record() == {
+        "logprob": session.confidence.logprob, "lowest": session.confidence.lowest, "tokens": LENGTH,
+    }  # fmt: skip
+
+
+def test_scoring_tells_how_sure_the_model_is_of_what_it_says_instead(lm: LocalLM) -> None:
+    steps = [Step(action="one", observation="A hall."), Step(action="two", observation="A cave.")]
+    real = Trajectory(env=EnvRef(name="e"), task=TaskRef(id="t"), initial_observation="A room.", steps=steps)
+    encoded = lm.encode(real)
+    session = lm.session(None, "A room.")
+    for found, span, step in zip(score(lm, [(real, encoded)])[0], encoded.spans, steps, strict=True):
+        assert session.step(step.action, 2 * (span.stop - span.start) + SLACK_TOKENS) == found.said
+        assert found.confidence[:3] == pytest.approx(session.confidence[:3], abs=1e-3)
+        session.rewind()
+        session.hear(step.action, step.observation)
 
 
 def test_drafts_are_blind_to_each_other(lm: LocalLM) -> None:

@@ -49,7 +49,7 @@ def test_a_step_that_a_recorded_world_does_not_know_is_not_judged() -> None:
 
 
 def test_it_is_a_baseline() -> None:
-    found = baselines([episode()], logged=LOG)
+    found = baselines([answer_episode(RetrievalLM(LOG), episode(), "k")])
     assert {name: round(of["em"]["value"], 3) for name, of in found.items()} == {
         "repeat_last": 0.0, "nothing_happens": 0.333, "majority_reply": 0.333, "retrieval": 0.667,
     }  # fmt: skip

@@ -65,6 +65,11 @@ def test_one_pass_is_what_generating_and_comparing_gives(lm: LocalLM, episode: T
     for (start, stop, _), step in zip(encoded.spans, record["steps"], strict=True):
         gold = [whole[place - 1, encoded.input_ids[place]].item() for place in range(start, stop)]
         assert step["logprob"] == pytest.approx(sum(gold), abs=2e-3)
+        if scored[step["index"] - 1].said is None:  # what it says is the gold answer
+            sure = {"logprob": pytest.approx(sum(gold), abs=2e-3), "lowest": pytest.approx(min(gold), abs=2e-3)}
+            assert step["confidence"] == {**sure, "tokens": stop - start}
+        else:  # a greedy token is at least as likely as the gold one where the two first differ
+            assert step["confidence"]["lowest"] < 0
 
 
 @pytest.mark.model

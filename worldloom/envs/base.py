@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from worldloom.errors import ConfigError, MissingDependency, suggest
 from worldloom.trajectory import EnvRef, Terminal
@@ -29,6 +29,12 @@ class StepInfo(TypedDict, total=False):
     admissible_actions: list[str]
     not_recorded: bool
     """The observation only says that a recorded world does not know the answer: no metric may count this step."""
+    confidence: dict[str, Any]
+    """How sure a world model was of this step; see ``worldloom.lm.base.Confidence``."""
+    anchored: bool
+    """The real environment answered this step of an imagined episode."""
+    reason: Literal["window", "unsure"]
+    """Why a world model broke off: the history outgrew its window, or it was too unsure of what follows."""
 
 
 class StepResult(NamedTuple):

@@ -117,7 +117,7 @@ def serve(pipe: connection.Connection, spec: EnvSpec, limits: Limits, folder: Pa
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, who ends its workers
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    threading.Thread(target=_follow_parent, name="follow-parent", daemon=True).start()
+    threading.Thread(target=follow_parent, name="follow-parent", daemon=True).start()
     mine = Worker(spec, limits, folder)
     try:
         while True:
@@ -129,7 +129,8 @@ def serve(pipe: connection.Connection, spec: EnvSpec, limits: Limits, folder: Pa
         mine.leave()
 
 
-def _follow_parent() -> None:
+def follow_parent() -> None:
+    """End this process when its parent has gone, however that came."""
     parent = parent_process()
     if parent is None:
         return

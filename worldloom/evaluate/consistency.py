@@ -5,15 +5,15 @@ Every episode ends as success, failure, truncated or error; errors count in the 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from scipy.stats import binomtest, kendalltau
 
 from worldloom.agents import AgentSpec
-from worldloom.collect import job_key, key, label, plan, play
+from worldloom.collect import job_key, key, label, play
 from worldloom.envs import EnvSpec
 from worldloom.envs.versions import version_of
 from worldloom.envs.worker import Job
@@ -21,47 +21,65 @@ from worldloom.errors import ConfigError
 from worldloom.evaluate.divergence import divergence_metrics
 from worldloom.evaluate.stats import interval, ratio
 from worldloom.progress import progress
-from worldloom.rollout import MAX_STEPS, broken, rollout
+from worldloom.rollout import broken, rollout
 from worldloom.runs import Log
 from worldloom.trajectory import AgentRef, EnvRef, Failure, TaskRef, Trajectory, read
+from worldloom.world import Start, WorldModelEnv, starts_of
 
 Record = dict[str, Any]
 REAL, WM, W2R = "real.jsonl", "wm.jsonl", "w2r.jsonl"
 AT_ONCE = 16  # imagined episodes
+Play = Callable[[Job], Trajectory]
 
 
-def run_consistency(
-    out: Path,
-    env: EnvSpec,
-    lm: Any,
-    agents: Sequence[AgentSpec],
-    split: str,
-    tasks: Sequence[str],
-    seed: int = 0,
-    max_steps: int = MAX_STEPS,
-    workers: int = 2,
-) -> list[Record]:
-    """Play everything that is missing in ``out`` and give one record per task and agent.
+class Realities(NamedTuple):
+    """The real episodes of a comparison: who plays what where, and what came of it, by ``collect.key``."""
 
-    ``out`` gets ``real.jsonl``, ``wm.jsonl`` and ``w2r.jsonl`` (trajectories); stopped at any moment, it goes on
-    where it was.
+    env: EnvSpec
+    jobs: Sequence[Job]
+    episodes: Mapping[Any, Trajectory]
+    workers: int
+
+    @property
+    def starts(self) -> dict[str, Start]:
+        """How the tasks begin."""
+        return starts_of(self.episodes[job_key(job)] for job in self.jobs)
+
+
+def play_real(out: Path, env: EnvSpec, jobs: Sequence[Job], workers: int = 2) -> Realities:
+    """Play what is missing in ``out/real.jsonl``.
 
     Raises:
         ConfigError: ``out`` holds episodes of another version of the engine.
         EnvError: the real environment cannot be started.
     """
-    jobs = plan(tasks, agents, split, len(agents), seed, max_steps)
     play(out / REAL, env, jobs, workers)
-    real = {key(t): t for t in read(out / REAL)}
-    imagine(out / WM, lm, jobs, [real[job_key(job)] for job in jobs], env.name)
-    imagined = {key(t): t for t in read(out / WM)}
-    replays = [replay_job(job, imagined[job_key(job)]) for job in jobs]
-    play(out / W2R, env, [replay for replay in replays if replay.max_steps], workers, like=real.values())
-    replayed = {key(t): t for t in read(out / W2R)}
-    triples = [
-        (real[job_key(j)], imagined[job_key(j)], _replayed(r, replayed)) for j, r in zip(jobs, replays, strict=True)
-    ]
-    return [record(*triple) for triple in triples]
+    return Realities(env, jobs, {key(t): t for t in read(out / REAL)}, workers)
+
+
+def run_imagined(out: Path, lm: Any, realities: Realities) -> list[Record]:
+    """Imagine every episode and replay it, and give one record for each.
+
+    ``out`` gets ``wm.jsonl`` and ``w2r.jsonl`` (trajectories); stopped at any moment, it goes on where it was.
+    """
+    starts = realities.starts
+
+    def play_one(job: Job) -> Trajectory:
+        world, agent = WorldModelEnv(lm, starts, realities.env.name), job.agent.build()
+        return rollout(world, agent, job.task_id, seed=job.seed, split=job.split, max_steps=job.max_steps)
+
+    imagine(out / WM, realities.jobs, play_one)
+    return triples(realities, out / WM, out / W2R)
+
+
+def triples(realities: Realities, wm: Path, w2r: Path) -> list[Record]:
+    """Replay what was imagined in ``wm``, as far as ``w2r`` lacks it; one record for each job."""
+    real, imagined = realities.episodes, {key(t): t for t in read(wm)}
+    replays = {job_key(job): replay_job(job, imagined[job_key(job)]) for job in realities.jobs}
+    jobs = [replay for replay in replays.values() if replay.max_steps]
+    play(w2r, realities.env, jobs, realities.workers, like=real.values())
+    replayed = {key(t): t for t in read(w2r)}
+    return [record(real[name], imagined[name], _replayed(replay, replayed)) for name, replay in replays.items()]
 
 
 def replay_job(job: Job, imagined: Trajectory) -> Job:
@@ -77,21 +95,14 @@ def _replayed(job: Job, found: dict[Any, Trajectory]) -> Trajectory:
     return broken(EnvRef(name="none"), TaskRef(id=job.task_id, seed=job.seed), AgentRef(name="replay"), nothing)
 
 
-def imagine(path: Path, lm: Any, jobs: Sequence[Job], starts: Sequence[Trajectory], env_name: str) -> None:
-    """Play the jobs that a file lacks inside the world model, many at once, each from its real episode's beginning."""
-    from worldloom.world import WorldModelEnv, starts_of
-
-    def play_one(job: Job) -> Trajectory:
-        world, agent = WorldModelEnv(lm, beginnings, env_name), job.agent.build()
-        return rollout(world, agent, job.task_id, seed=job.seed, split=job.split, max_steps=job.max_steps)
-
-    beginnings = starts_of(starts)
+def imagine(path: Path, jobs: Sequence[Job], play_one: Play, at_once: int = AT_ONCE) -> None:
+    """Play the jobs that a file lacks inside a world model, many at once, and append them to it as they end."""
     with Log(path) as log:
         done = {key(t) for t in read(path)}
         missing = [job for job in jobs if job_key(job) not in done]
         with (
             progress("imagine", len(jobs), "episodes", len(jobs) - len(missing)) as advance,
-            ThreadPoolExecutor(AT_ONCE) as threads,
+            ThreadPoolExecutor(at_once) as threads,
         ):
             for future in as_completed([threads.submit(play_one, job) for job in missing]):
                 played = future.result()
@@ -128,8 +139,8 @@ def consistency_metrics(records: Sequence[Record]) -> Record:
     return {
         "n_tasks": len(next(iter(ids.values()), [])),
         "same_task_ids": True,
-        "agents": {a: _rates([r for r in records if r["agent"] == a]) for a in agents},
-        "overall": _rates(records),
+        "agents": {a: rates([r for r in records if r["agent"] == a]) for a in agents},
+        "overall": rates(records),
         "rank_agreement": rank_agreement(records),
         "divergence": divergence_metrics(records),
     }
@@ -142,7 +153,7 @@ def outcome(trajectory: Record) -> str:
     return (trajectory["steps"][-1].get("terminal") if trajectory["steps"] else None) or "unknown"
 
 
-def _rates(records: Sequence[Record]) -> Record:
+def rates(records: Sequence[Record]) -> Record:
     """Rates and ratios of some records, resampled by task (all agents of a task together)."""
     tasks = sorted({r["task_id"] for r in records})
     won = {name: _per_task(records, tasks, [name]) for name in ("real", "wm", "w2r")}

@@ -33,7 +33,7 @@ def divergence(imagined: Record, real: Record, refusals: Collection[str]) -> Rec
         ``step`` (from 1), ``action``, ``cause`` (one of ``CAUSES``), ``imagined`` and ``real``.
     """
     admissible = None
-    for number, (ours, theirs) in enumerate(zip(imagined["steps"], real["steps"], strict=False), 1):
+    for number, (ours, theirs) in enumerate(zip(told(imagined), real["steps"], strict=False), 1):
         if _same(ours, theirs):
             admissible = theirs.get("admissible_actions")
             continue
@@ -43,6 +43,11 @@ def divergence(imagined: Record, real: Record, refusals: Collection[str]) -> Rec
             "imagined": ours["observation"], "real": theirs["observation"],
         }  # fmt: skip
     return None
+
+
+def told(imagined: Record) -> list[Record]:
+    """The steps of an imagined episode that say what follows: not one at which the world model broke off."""
+    return [step for step in imagined["steps"] if not step.get("reason")]
 
 
 def _same(ours: Record, theirs: Record) -> bool:
@@ -113,7 +118,7 @@ def divergence_metrics(records: Sequence[Record]) -> Record:
     refusals = refusals_of(r[kind] for r in records for kind in ("real", "w2r"))
     usable = [r for r in records if r["w2r"]["steps"] and not r["w2r"].get("error")]
     found = [divergence(r["wm"], r["w2r"], refusals) for r in usable]
-    lengths = [min(len(r["wm"]["steps"]), len(r["w2r"]["steps"])) for r in usable]
+    lengths = [min(len(told(r["wm"])), len(r["w2r"]["steps"])) for r in usable]
     firsts = [d["step"] if d else None for d in found]
     return {
         "n": len(usable),

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from worldloom.collect import label
+from worldloom.envs.answer_schema import is_json, parsed, schema_agreement
 from worldloom.evaluate.lenient import masked, unordered
 from worldloom.evaluate.stats import interval, rate, ratio, word_f1
-from worldloom.lm.base import AnsweringLM
+from worldloom.lm.base import AnsweringLM, Confidence
 from worldloom.lm.replies import Replies
 from worldloom.lm.retrieval import RetrievalLM
 from worldloom.lm.score import score
@@ -38,9 +39,9 @@ def score_episodes(lm: LocalLM, episodes: Sequence[tuple[Trajectory, str, Encode
     scored = score(lm, [(trajectory, encoded) for trajectory, _, encoded in episodes])
     return [
         _record(trajectory, key, [
-            _judged(trajectory, number, answer) | {"logprob": logprob, "context_tokens": span.start}
-            for (number, answer, logprob), span in zip(steps, encoded.spans, strict=True)
-        ])
+            _judged(trajectory, number, answer, confidence) | {"logprob": logprob, "context_tokens": span.start}
+            for (number, answer, logprob, confidence), span in zip(steps, encoded.spans, strict=True)
+        ], lm.replies)
         for (trajectory, key, encoded), steps in zip(episodes, scored, strict=True)
     ]  # fmt: skip
 
@@ -52,7 +53,7 @@ def answer_episode(lm: AnsweringLM, trajectory: Trajectory, key: str) -> Record:
     """
     answered = zip(range(len(trajectory.steps)), lm.answers(trajectory), strict=False)
     judged = [_judged(trajectory, number, answer) for number, answer in answered if not _unknown(trajectory, number)]
-    return _record(trajectory, key, judged)
+    return _record(trajectory, key, judged, lm.replies)
 
 
 def _unknown(trajectory: Trajectory, number: int) -> bool:
@@ -60,18 +61,29 @@ def _unknown(trajectory: Trajectory, number: int) -> bool:
     return bool(trajectory.steps[number].not_recorded)
 
 
-def _record(trajectory: Trajectory, key: str, steps: Sequence[Record]) -> Record:
+def _record(trajectory: Trajectory, key: str, steps: Sequence[Record], logged: Replies | None) -> Record:
+    usual = {name: list(say(trajectory)) for name, say in _guessers(logged).items()} if steps else {}
+    for judged in steps:
+        number = judged["index"] - 1
+        told = {name: answers[number] for name, answers in usual.items()}
+        judged["baselines"] = {n: judge(trajectory.steps[number], text, 0)["correct"] for n, text in told.items()}
+        if "confidence" in judged and "retrieval" in told:
+            ours = heard(told["retrieval"])
+            judged["confidence"]["agrees"] = ours == (judged["predicted"], judged["predicted_terminal"])
     return {
         "kind": "one_step", "key": key, "task_id": trajectory.task.id, "agent": label(trajectory),
         "steps": steps, "left_out": sum(not s.not_recorded for s in trajectory.steps) - len(steps),
     }  # fmt: skip
 
 
-def _judged(trajectory: Trajectory, number: int, answer: str | None) -> Record:
+def _judged(
+    trajectory: Trajectory, number: int, answer: str | None, confidence: Confidence | None = None
+) -> Record:  # fmt: skip
     step = trajectory.steps[number]
     text = said(step.observation, step.terminal) if answer is None else answer
     before = {earlier.action for earlier in trajectory.steps[:number]}
-    return judge(step, text, number + 1, _stratum(trajectory, number)) | {"again": step.action in before}
+    judged = judge(step, text, number + 1, _stratum(trajectory, number)) | {"again": step.action in before}
+    return judged | ({"confidence": confidence.record()} if confidence else {})
 
 
 def judge(step: Step, text: str, index: int, stratum: str | None = None) -> Record:
@@ -79,7 +91,8 @@ def judge(step: Step, text: str, index: int, stratum: str | None = None) -> Reco
     predicted, terminal = heard(text)
     gold_end = step.terminal if step.terminal in ENDS else None
     same = predicted.strip() == step.observation.strip()
-    return {
+    known = {} if step.reward is None else {"gold_reward": step.reward}
+    return known | {
         "index": index,
         "action": step.action,
         "gold": step.observation,
@@ -104,11 +117,8 @@ def _stratum(trajectory: Trajectory, number: int) -> str | None:
     return "no_change" if step.admissible_actions == before else "state_changing"
 
 
-def one_step_metrics(
-    records: Sequence[Record], real: Iterable[Trajectory] = (), logged: Replies | None = None
-) -> Record:
-    """The ``one_step`` part of ``metrics.json``, from the records alone; baselines need their real episodes too,
-    in the same order, and two of them logged replies.
+def one_step_metrics(records: Sequence[Record]) -> Record:
+    """The ``one_step`` part of ``metrics.json``, from the records alone.
 
     Rates are over steps, their intervals over episodes; ``em_macro`` is the mean over episodes.
     """
@@ -129,9 +139,38 @@ def one_step_metrics(
         "by_agent": {a: _mean([r["steps"] for r in records if r["agent"] == a], lambda s: s["correct"])
                      for a in sorted({r["agent"] for r in records})},
     }  # fmt: skip
-    if episodes := list(real):
-        metrics["baselines"] = baselines(episodes, [[s["index"] - 1 for s in episode] for episode in steps], logged)
+    if (error := _mean(_known(steps), _reward_error)) is not None:
+        metrics["reward_error"] = error
+    if answers := _tool_answers(steps):
+        metrics["tool_answers"] = answers
+    if found := baselines(records):
+        metrics["baselines"] = found
     return metrics
+
+
+def _known(steps: Sequence[Sequence[Record]]) -> list[list[Record]]:
+    return [[s for s in episode if "gold_reward" in s] for episode in steps]
+
+
+def _reward_error(step: Record) -> float:
+    """How far the reward is off that an agent would get of the model: 1 where it tells a success, else nothing."""
+    imagined = 1.0 if step["predicted_terminal"] == "success" else 0.0
+    return abs(imagined - float(step["gold_reward"]))
+
+
+def _tool_answers(steps: Sequence[Sequence[Record]]) -> Record:
+    """Of the steps that a tool answered with a JSON object or list: how many there are, the share that the model
+    answers with JSON too, and the mean agreement of keys and types (see ``envs.answer_schema``)."""
+    chosen = [[s for s in episode if _structured(s["gold"])] for episode in steps]
+    if not (n := sum(map(len, chosen))):
+        return {}
+    agreement = _mean(chosen, lambda s: schema_agreement(s["predicted"], s["gold"]) or 0.0)
+    return {"n": n, "json": _mean(chosen, lambda s: is_json(s["predicted"])), "schema_agreement": agreement}
+
+
+def _structured(text: str) -> bool:
+    found = parsed(text)
+    return found is not None and isinstance(found[0], dict | list)
 
 
 def _macro(steps: Sequence[Sequence[Record]]) -> Record | None:
@@ -196,37 +235,25 @@ def _by_index(steps: Sequence[Sequence[Record]]) -> list[Record]:
     return found
 
 
-def baselines(
-    episodes: Sequence[Trajectory], chosen: Sequence[Iterable[int]] | None = None, logged: Replies | None = None
-) -> Record:
-    """Exact match of saying the same again, of saying that nothing happens, and of two that know logged replies:
-    the majority reply to that form of action, and the nearest logged transition with this episode's things put in.
+def baselines(records: Sequence[Record]) -> Record:
+    """Exact match of saying the same again, of saying that nothing happens, and of two that know logged replies: the
+    majority reply to that form of action, and the nearest logged transition with this episode's things put in."""
+    steps = [[s for s in record["steps"] if "baselines" in s] for record in records]
+    names = list(dict.fromkeys(name for episode in steps for s in episode for name in s["baselines"]))
+    return {name: {"em": _baseline(steps, name)} for name in names}
 
-    Args:
-        episodes: the real episodes.
-        chosen: the indices of the steps of each that count; all of them if not given.
-        logged: what was replied in the training episodes.
-    """
-    steps = chosen if chosen is not None else [range(len(t.steps)) for t in episodes]
-    found = {
-        "repeat_last": {"em": _baseline(episodes, steps, lambda t: [_last(t, n) for n in range(len(t.steps))])},
-        "nothing_happens": {"em": _baseline(episodes, steps, lambda t: [NOTHING] * len(t.steps))},
+
+def _baseline(steps: Sequence[Sequence[Record]], name: str) -> Record | None:
+    return _mean(steps, lambda s: s["baselines"][name])
+
+
+def _guessers(logged: Replies | None) -> dict[str, Callable[[Trajectory], Iterable[str]]]:
+    """What each baseline says at each step of a real episode."""
+    found: dict[str, Callable[[Trajectory], Iterable[str]]] = {
+        "repeat_last": lambda t: [t.initial_observation, *(step.observation for step in t.steps[:-1])],
+        "nothing_happens": lambda t: [NOTHING] * len(t.steps),
     }
     if logged is not None and logged.forms:
-        for name, remember in (("majority_reply", False), ("retrieval", True)):
-            found[name] = {"em": _baseline(episodes, steps, RetrievalLM(logged, remember).answers)}
+        found["majority_reply"] = RetrievalLM(logged, remember=False).answers
+        found["retrieval"] = RetrievalLM(logged).answers
     return found
-
-
-def _last(trajectory: Trajectory, number: int) -> str:
-    return trajectory.steps[number - 1].observation if number else trajectory.initial_observation
-
-
-def _baseline(
-    episodes: Sequence[Trajectory], chosen: Sequence[Iterable[int]], say: Callable[[Trajectory], Iterable[str]]
-) -> Record | None:
-    judged = []
-    for trajectory, numbers in zip(episodes, chosen, strict=True):
-        told = list(say(trajectory))
-        judged.append([judge(trajectory.steps[n], told[n], n + 1) for n in numbers])
-    return _mean(judged, lambda s: s["correct"])

@@ -135,6 +135,47 @@ def kinds_plot(kinds: Mapping[str, Mapping[str, Any]]) -> str:
     return _svg(figure, "kinds")
 
 
+def calibration_plot(curve: Sequence[Mapping[str, Any]]) -> str:
+    """The share that is right by the probability given to an answer, in percent; how many there are, beneath.
+
+    Args:
+        curve: At least one ``{"low", "high", "n", "probability", "right"}``.
+    """
+    figure, (axes, counts) = _figure(4.6, 4.2, nrows=2, height_ratios=(4, 1), sharex=True)
+    axes.plot([0, 100], [0, 100], color=BASE, linewidth=1)
+    places = [100 * row["probability"] for row in curve]
+    for place, row in zip(places, curve, strict=True):
+        low, high = _bounds(Rate(**row["right"]))
+        axes.plot([place, place], [low, high], color=INK, linewidth=1)
+    axes.plot(places, [100 * row["right"]["value"] for row in curve], color=WM, marker="o", markersize=4, linewidth=1.4)
+    axes.set(ylabel="right, %", ylim=(-2, 102))
+    middles, widths = zip(
+        *((50 * (row["low"] + row["high"]), 90 * (row["high"] - row["low"])) for row in curve), strict=True
+    )
+    counts.bar(middles, [row["n"] for row in curve], widths, color=BASE)
+    counts.set(xlabel="probability of the answer, %", ylabel="n", xlim=(-2, 102))
+    return _svg(figure, "calibration")
+
+
+def anchoring_plot(anchors: Mapping[str, Mapping[str, Any]]) -> str:
+    """CR against the share of steps that the real environment answered, with intervals; one point an anchor."""
+    figure, (axes,) = _figure(6.6, 3.2)
+    points = [(name, Rate.of(of.get("share_real")), Rate.of(of.get("cr"))) for name, of in anchors.items()]
+    for name, share, cr in points:
+        if share and cr:
+            low, high = _bounds(cr)
+            axes.plot([100 * share.value] * 2, [low / 100, high / 100], color=INK, linewidth=1)
+            axes.plot([100 * share.value], [cr.value], color=W2R, marker="o", markersize=5)
+            axes.annotate(
+                name, (100 * share.value, cr.value), (5, 5), textcoords="offset points", color=INK, fontsize=8
+            )
+    axes.axhline(1.0, color=BASE, linewidth=1)
+    axes.set(xlabel="steps answered by the real environment, %", ylabel="CR", xlim=(-3, 108))
+    axes.margins(y=0.15)
+    axes.set_ylim(bottom=0)
+    return _svg(figure, "anchoring")
+
+
 def write_readme_plot(path: Path, metrics_by_env: Mapping[str, Mapping[str, Any]]) -> Path:
     """Write the README's picture from recorded results: EM beside its baselines, and Real/WM/W2R.
 

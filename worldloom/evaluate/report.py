@@ -9,11 +9,11 @@ from typing import Any
 
 from markupsafe import Markup
 
+from worldloom.evaluate.cells import ABSENT, RATE_HEAD, facts, interval, number, rate_row, value
 from worldloom.evaluate.page import Headline, Section, Table, write_page
 from worldloom.evaluate.plots import BASELINES, Rate, agents_plot, loss_plot, step_plot
+from worldloom.evaluate.trust import anchoring_section, confidence_section
 from worldloom.evaluate.viewer import select
-
-ABSENT = "-"
 
 _EXACT = {
     "em": "exact match",
@@ -22,6 +22,7 @@ _EXACT = {
     "em_without_counters": "exact match, counters set aside",
     "em_without_order": "exact match, order of lists set aside",
     "word_f1": "word F1",
+    "reward_error": "reward error, mean",
 }
 _TERMINAL = {
     "precision": "terminal precision",
@@ -29,12 +30,11 @@ _TERMINAL = {
     "f1": "terminal F1",
     "false_success_rate": "false-success rate",
 }
+_TOOL_ANSWERS = {"json": "answered with JSON, too", "schema_agreement": "keys and types in common"}
 _WORLDS = {"real": "Real", "wm": "WM", "w2r": "W2R", "cr": "CR", "cr_paired": "paired CR"}
 _RATIOS = {"CR", "paired CR"}  # quotients of two rates: 0.96, not 96 %
-_RATE_HEAD = ["what", "value, %", "interval, %", "n"]
-_WHOLE_FROM = 1000  # a larger number is shown without decimals
 _TOLD = ("environment", "environment_version", "split", "model")
-_OWN_SECTION = {"name", *_TOLD, "provenance", "train", "one_step", "consistency"}
+_OWN_SECTION = {"name", *_TOLD, "provenance", "train", "one_step", "consistency", "confidence", "anchoring"}
 
 
 def write_report(
@@ -85,8 +85,8 @@ def _headlines(metrics: Mapping[str, Any]) -> Iterator[Headline]:
 
 def _headline(name: str, rate: Rate, of: str = "") -> Headline:
     ratio = name in _RATIOS
-    value = _value(rate, ratio) if ratio else f"{_value(rate)} %"
-    return Headline(name, value, _interval(rate, ratio), of if rate.n is None else f"n = {_number(rate.n)}")
+    told = value(rate, ratio) if ratio else f"{value(rate)} %"
+    return Headline(name, told, interval(rate, ratio), of if rate.n is None else f"n = {number(rate.n)}")
 
 
 def _rates(found: Mapping[str, Any] | None, names: Mapping[str, str]) -> list[tuple[str, Rate]]:
@@ -106,7 +106,7 @@ def _size(one_step: Mapping[str, Any]) -> str:
 
 
 def _counted(things: Iterable[tuple[int | None, str]]) -> str:
-    return ", ".join(f"{_number(n)} {what}" for n, what in things if n is not None)
+    return ", ".join(f"{number(n)} {what}" for n, what in things if n is not None)
 
 
 def _sections(metrics: Mapping[str, Any], loss_curve: Sequence[tuple[int, float]]) -> Iterator[Section]:
@@ -118,34 +118,41 @@ def _sections(metrics: Mapping[str, Any], loss_curve: Sequence[tuple[int, float]
         yield _consistency(consistency)
         if divergence := consistency.get("divergence"):
             yield _divergence(divergence)
+    if confidence := metrics.get("confidence"):
+        yield confidence_section(confidence)
+    if anchoring := metrics.get("anchoring"):
+        yield anchoring_section(anchoring)
     if loss_curve or metrics.get("train"):
         yield _training(metrics.get("train") or {}, loss_curve)
     if rest := {key: value for key, value in metrics.items() if key not in _OWN_SECTION}:
-        yield Section("Other measurements", tables=(_facts("as metrics.json has them", rest),))
+        yield Section("Other measurements", tables=(facts("as metrics.json has them", rest),))
     if provenance := metrics.get("provenance"):
-        yield Section("Where these numbers come from", tables=(_facts("provenance", provenance),))
+        yield Section("Where these numbers come from", tables=(facts("provenance", provenance),))
 
 
 def _one_step(one_step: Mapping[str, Any]) -> Section:
     steps = one_step.get("n_steps")
-    rows = [_rate_row(name, rate, steps) for name, rate in _rates(one_step, _EXACT)]
-    rows += [_rate_row(name, rate) for name, rate in _rates(one_step.get("terminal"), _TERMINAL)]
-    tables = [Table("world model", _RATE_HEAD, rows)]
+    rows = [rate_row(name, rate, steps) for name, rate in _rates(one_step, _EXACT)]
+    rows += [rate_row(name, rate) for name, rate in _rates(one_step.get("terminal"), _TERMINAL)]
+    tables = [Table("world model", RATE_HEAD, rows)]
+    if answers := one_step.get("tool_answers"):
+        rows = [rate_row(name, rate, answers["n"]) for name, rate in _rates(answers, _TOOL_ANSWERS)]
+        tables.append(Table("where a tool answers with JSON", RATE_HEAD, rows))
     if baselines := list(_baselines(one_step)):
-        rows = [_rate_row(name, rate, steps) for name, rate in baselines]
-        tables.append(Table("baselines without a language model, exact match", _RATE_HEAD, rows))
+        rows = [rate_row(name, rate, steps) for name, rate in baselines]
+        tables.append(Table("baselines without a language model, exact match", RATE_HEAD, rows))
     if strata := one_step.get("strata"):
         rated = [(name.replace("_", " "), Rate.of(of.get("em")), of.get("n")) for name, of in strata.items()]
-        rows = [_rate_row(name, rate, n) for name, rate, n in rated if rate]
-        tables.append(Table("by kind of step, exact match", _RATE_HEAD, rows))
+        rows = [rate_row(name, rate, n) for name, rate, n in rated if rate]
+        tables.append(Table("by kind of step, exact match", RATE_HEAD, rows))
     note = f"Each step is predicted from the real history before it. {_size(one_step)}."
     return Section("One step ahead", note, tables=tuple(tables))
 
 
 def _by_step(by_step: Sequence[Mapping[str, Any]]) -> Section:
     rated = [(row, Rate.of(row.get("em"))) for row in by_step]
-    rows = [_rate_row(str(row["step"]), rate, row["n"]) for row, rate in rated if rate]
-    data = Table("data of the plot", ["step", *_RATE_HEAD[1:]], rows, folded=True)
+    rows = [rate_row(str(row["step"]), rate, row["n"]) for row, rate in rated if rate]
+    data = Table("data of the plot", ["step", *RATE_HEAD[1:]], rows, folded=True)
     note = "The band is the interval; the bars beneath say how many episodes have such a step."
     return Section("Exact match by step of the episode", note, Markup(step_plot(by_step)), (data,))
 
@@ -174,17 +181,17 @@ def _agreement(agents: Mapping[str, Mapping[str, Any]]) -> Table:
     return Table(
         "successes task by task, Real and W2R",
         head,
-        [[n, *(_number(f.get(k)) for k in keys)] for n, f in found.items()],
+        [[n, *(number(f.get(k)) for k in keys)] for n, f in found.items()],
     )
 
 
 def _divergence(found: Mapping[str, Any]) -> Section:
     parted = sum(found["causes"].values())
-    causes = [[cause.replace("_", " "), _number(n), f"{100 * n / parted:.1f}"] for cause, n in found["causes"].items()]
-    survival = [[str(row["step"]), f"{100 * row['agree']:.1f}", _number(row["n"])] for row in found["survival"]]
+    causes = [[cause.replace("_", " "), number(n), f"{100 * n / parted:.1f}"] for cause, n in found["causes"].items()]
+    survival = [[str(row["step"]), f"{100 * row['agree']:.1f}", number(row["n"])] for row in found["survival"]]
     never = Rate.of(found.get("never"))
     note = "Each imagined episode's actions in the real environment: the first step that says something else, and why."
-    told = f" {_value(never)} % never part {_interval(never)}." if never else ""
+    told = f" {value(never)} % never part {interval(never)}." if never else ""
     tables = (
         Table("causes of the first difference", ["cause", "episodes", "%"], causes),
         Table("still agreeing after a step", ["step", "agreeing, %", "episodes"], survival, folded=True),
@@ -196,61 +203,15 @@ def _agent_row(name: str, found: Mapping[str, Any]) -> list[str]:
     cells = []
     for key, label in _WORLDS.items():
         rate, ratio = Rate.of(found.get(key)), label in _RATIOS
-        cells.append(f"{_value(rate, ratio)} {_interval(rate, ratio)}".strip() if rate else ABSENT)
+        cells.append(f"{value(rate, ratio)} {interval(rate, ratio)}".strip() if rate else ABSENT)
     errors = found.get("errors") or {}
-    return [name, _number(found.get("n")), *cells, *(_number(errors.get(world)) for world in ("real", "wm", "w2r"))]
+    return [name, number(found.get("n")), *cells, *(number(errors.get(world)) for world in ("real", "wm", "w2r"))]
 
 
 def _training(train: Mapping[str, Any], loss_curve: Sequence[tuple[int, float]]) -> Section:
-    tables = [_facts("training", train)] if train else []
+    tables = [facts("training", train)] if train else []
     if not loss_curve:
         return Section("Training", tables=tuple(tables))
     rows = [[str(step), f"{loss:.4g}"] for step, loss in loss_curve]
     tables.append(Table("data of the plot", ["training step", "loss"], rows, folded=True))
     return Section("Training", "Loss per token.", Markup(loss_plot(loss_curve)), tuple(tables))
-
-
-def _rate_row(name: str, rate: Rate, n: int | None = None) -> list[str]:
-    return [name, _value(rate), _interval(rate) or ABSENT, _number(n if rate.n is None else rate.n)]
-
-
-def _value(rate: Rate, ratio: bool = False) -> str:
-    return f"{rate.value:.2f}" if ratio else f"{100 * rate.value:.1f}"
-
-
-def _interval(rate: Rate, ratio: bool = False) -> str:
-    if rate.low is None or rate.high is None:
-        return ""
-    return f"[{rate.low:.2f}, {rate.high:.2f}]" if ratio else f"[{100 * rate.low:.1f}, {100 * rate.high:.1f}]"
-
-
-def _facts(caption: str, found: Mapping[str, Any]) -> Table:
-    return Table(caption, ["what", "value"], [[name, _number(value)] for name, value in _flat(found)])
-
-
-def _flat(found: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in found.items():
-        name = f"{above}{key}".replace("_", " ")
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{name}: ")
-        elif isinstance(value, list):
-            yield from _listed(name, value)
-        elif value is not None:
-            yield name, value
-
-
-def _listed(name: str, values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    parts = [(f"{name} {n}", value) for n, value in enumerate(values, 1) if isinstance(value, Mapping)]
-    for part, value in parts:
-        yield from _flat(value, f"{part}: ")
-    if not parts:
-        yield name, ", ".join(map(str, values))
-
-
-def _number(value: Any) -> str:
-    """A number as people read it; anything else as it is."""
-    if value is None:
-        return ABSENT
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= _WHOLE_FROM else f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

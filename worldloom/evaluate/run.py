@@ -5,25 +5,28 @@ import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from worldloom.agents import AgentSpec
-from worldloom.collect import choose_tasks, key, label
+from worldloom.anchoring import Anchor
+from worldloom.collect import choose_tasks, key, label, plan
 from worldloom.envs import EnvSpec
 from worldloom.envs.versions import check_version, refs_in, refs_of, version_of
 from worldloom.errors import ConfigError, ContextOverflow
-from worldloom.evaluate.consistency import AT_ONCE, REAL, W2R, consistency_metrics, run_consistency
-from worldloom.evaluate.one_step import answer_episode, one_step_metrics, score_episodes
-from worldloom.evaluate.report import write_report
+from worldloom.evaluate.anchoring import check_anchors, run_anchored
+from worldloom.evaluate.confidence import TARGET
+from worldloom.evaluate.consistency import AT_ONCE, REAL, W2R, play_real, run_imagined
+from worldloom.evaluate.metrics import RECORDS, measured, publish
+from worldloom.evaluate.one_step import answer_episode, score_episodes
 from worldloom.lineage import training_of
 from worldloom.progress import progress
 from worldloom.rollout import MAX_STEPS
-from worldloom.runs import Log, begin, open_run, provenance, read_json, read_records, write_json
+from worldloom.runs import Log, begin, open_run, provenance, read_records
 from worldloom.trajectory import EnvRef, Trajectory, read
 
 Record = dict[str, Any]
-RECORDS = "records.jsonl"
 
 
 def evaluate(
@@ -40,6 +43,8 @@ def evaluate(
     seed: int = 0,
     max_steps: int = MAX_STEPS,
     workers: int = 2,
+    anchors: Sequence[Anchor] = (),
+    risk: float = TARGET,
 ) -> Record:
     """Measure a world model: one-step fidelity on ``data``, consistency on ``tasks`` of ``env`` if agents are given.
 
@@ -47,9 +52,11 @@ def evaluate(
 
     Args:
         model: a run of ``worldloom train``, a model folder, a hub id, ``NAME@http://HOST:PORT/v1`` for a server, or
-            ``retrieval:PATH`` for logged replies without a language model.
+            ``retrieval:PATH`` for logged replies without a language model; see ``worldloom.lm.base.open_lm``.
         data: real episodes (a trajectories file); ``episodes`` of them drawn by ``seed``, all if None.
         env, split, tasks, agents: for consistency; tasks are drawn by ``seed``.
+        anchors: consistency once more with each: the real environment answers some steps (``worldloom.anchoring``).
+        risk: the share of steps that may be wrong among those accepted; see ``evaluate.confidence``.
 
     Returns:
         What was written to ``out/metrics.json``.
@@ -61,35 +68,43 @@ def evaluate(
     """
     from worldloom.lm.base import open_lm
 
-    _check(data, env, split, agents)
+    _check(data, env, split, agents, anchors)
     lm = open_lm(model)
+    check_anchors(anchors, lm)
     real = _chosen(data, episodes, seed) if data else []
     version_of(refs_of(real), str(data))
     installed = _check_engine(env, real, data, out) if agents and env else None
     asked = {
         "model": str(model), "data": data.as_posix() if data else None, "episodes": episodes, "env": env,
         "split": split, "tasks": tasks if agents else None, "agents": agents, "seed": seed, "max_steps": max_steps,
+        "anchors": [str(anchor) for anchor in anchors] or None,
     }  # fmt: skip
     open_run(out, {"stage": "evaluate", **_plain(asked)})
     begun, clock = begin(), time.monotonic()
     records = score_all(out / RECORDS, lm, real)
-    metrics: Record = {"name": name or out.name, **_about(model, installed, split, real)}
-    if records:
-        metrics["one_step"] = one_step_metrics(records, real, lm.replies)
     if agents and env and split:
         chosen = choose_tasks(env, split, tasks, seed)
-        consistency = run_consistency(out, env, lm, agents, split, chosen, seed, max_steps, workers)
-        metrics["consistency"] = consistency_metrics(keep_records(out / RECORDS, consistency))
-        records = records + consistency
-    metrics["provenance"] = provenance(begun, time.monotonic() - clock)
-    write_json(out / "metrics.json", metrics)
-    write_report(out / "report.html", title=metrics["name"], metrics=metrics, records=records, loss_curve=_curve(model))
-    return metrics
+        realities = play_real(out, env, plan(chosen, agents, split, len(agents), seed, max_steps), workers)
+        played = run_imagined(out, lm, realities)
+        for anchor in anchors:
+            played += run_anchored(out, lm, anchor, realities)
+        records = [*records, *keep_records(out / RECORDS, played)]
+    about = {"name": name or out.name, **_about(model, installed, split, real), **_prompt(lm)}
+    origin = provenance(begun, time.monotonic() - clock)
+    return publish(out, {**about, **measured(records, risk), "provenance": origin}, records)
 
 
-def _check(data: Path | None, env: EnvSpec | None, split: str | None, agents: Sequence[AgentSpec]) -> None:
+def _check(
+    data: Path | None,
+    env: EnvSpec | None,
+    split: str | None,
+    agents: Sequence[AgentSpec],
+    anchors: Sequence[Anchor],
+) -> None:
     if data is None and not agents:
         raise ConfigError("nothing to evaluate: give real episodes (data), or an environment and agents, or both")
+    if anchors and not agents:
+        raise ConfigError("an anchor is for consistency: give agents, an environment and a split, too")
     if agents and (env is None or split is None):
         raise ConfigError("consistency needs an environment and a split beside the agents")
 
@@ -127,6 +142,12 @@ def _about(model: str, installed: EnvRef | None, split: str | None, real: Sequen
     return {key: value for key, value in {**about, "train": trained}.items() if value is not None}
 
 
+def _prompt(lm: Any) -> Record:
+    """How a model was told what to do that was not trained for it."""
+    prompt = getattr(lm, "prompt", None)
+    return {"prompt": asdict(prompt)} if prompt else {}
+
+
 def score_all(path: Path, lm: Any, real: Sequence[Trajectory]) -> list[Record]:
     """One record for each real episode, scoring those that the file lacks."""
     named = {"|".join(map(str, key(t))): t for t in real}
@@ -151,7 +172,7 @@ def _scored(lm: Any, missing: Mapping[str, Trajectory]) -> Iterator[list[Record]
     fitting = []
     for name, trajectory in missing.items():
         try:
-            fitting.append((trajectory, name, lm.chat.encode(trajectory, lm.window, "window")))
+            fitting.append((trajectory, name, lm.encode(trajectory)))
         except ContextOverflow as error:
             yield [{"kind": "one_step", "key": name, "task_id": trajectory.task.id, "agent": label(trajectory),
                     "steps": [], "left_out": len(trajectory.steps), "error": str(error)}]  # fmt: skip
@@ -166,8 +187,8 @@ def _generated(lm: Any, missing: Mapping[str, Trajectory]) -> Iterator[list[Reco
 
 
 def keep_records(path: Path, records: Sequence[Record]) -> Sequence[Record]:
-    """Append those records of consistency that the file lacks; give all of them back."""
-    done = {record["key"] for record in read_records(path) if record["kind"] == "consistency"}
+    """Append those records of imagined episodes that the file lacks; give all of them back."""
+    done = {record["key"] for record in read_records(path) if record["kind"] != "one_step"}
     with Log(path) as log:
         for record in records:
             if record["key"] not in done:
@@ -183,8 +204,3 @@ def _chosen(data: Path, episodes: int | None, seed: int) -> list[Trajectory]:
     if episodes is None or episodes >= len(usable):
         return usable
     return random.Random(f"episodes {seed}").sample(usable, episodes)
-
-
-def _curve(model: str) -> list[tuple[int, float]]:
-    path = Path(model) / "loss.json"
-    return [(step, loss) for step, loss in read_json(path)] if path.exists() else []

@@ -42,6 +42,27 @@ def interval(
     return {"value": value, "low": low, "high": high, "n": n}
 
 
+def interval_of_sums(statistic: Callable[..., Any], tables: Sequence[Any], seed: int = 0) -> dict[str, float] | None:
+    """Like ``interval``, for a statistic of sums over rows: cheap however many numbers belong to a row.
+
+    Args:
+        statistic: takes the sums of each table, arrays of shape (..., k), and gives shape (...).
+        tables: each of shape (n, k), one row an episode or task.
+    """
+    n = len(tables[0])
+    value = float(statistic(*(table.sum(0) for table in tables))) if n else float("nan")
+    if np.isnan(value):
+        return None
+    draw = np.random.default_rng(seed)
+    found: list[float] = []
+    while len(found) < RESAMPLES:  # some at a time, which keeps the memory small
+        often = draw.multinomial(n, np.full(n, 1 / n), size=RESAMPLES // 10)  # how often each row was drawn
+        found += statistic(*(often @ table for table in tables)).tolist()
+    tail = 50 * (1 - CONFIDENCE)
+    low, high = (float(np.nanpercentile(found, q)) for q in (tail, 100 - tail))
+    return {"value": value, "low": low, "high": high, "n": n}
+
+
 def ratio(numerator: Any, denominator: Any, axis: int = -1) -> Any:
     """Sum over sum; NaN where the denominator is 0. For rates over steps, resampled by episode."""
     top, bottom = np.sum(numerator, axis=axis), np.sum(denominator, axis=axis)

@@ -21,16 +21,33 @@ def _rows(metrics: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"  baseline: {name.replace('_', ' ')}", percent(baseline["em"])
         for name, value in one["terminal"].items():
             yield f"  terminal {name.replace('_', ' ')}", percent(value)
+    if "confidence" in metrics:
+        yield from _confidence(metrics["confidence"])
     if "consistency" in metrics:
         yield from _consistency(metrics["consistency"])
+    for anchor, found in metrics.get("anchoring", {}).items():
+        cr = f" CR {_plain(found['cr'])}" if found.get("cr") else ""
+        yield f"anchor {anchor}", f"{percent(found.get('share_real'))} of steps answered by reality{cr}"
+
+
+def _confidence(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, key in (("AUROC of a wrong step", "auroc_wrong_step"), ("AUROC of a wrong rollout", "auroc_rollout")):
+        if key in found:
+            yield name, _plain(found[key])
+    if "observed" in (bound := found.get("risk_bound", {})):
+        told = f"{percent(bound['observed'])} of accepted steps (wanted: at most {bound['target']:.1%})"
+        yield f"wrong above probability {bound['threshold']:.3f}", f"{told}; accepted {percent(bound['accepted'])}"
 
 
 def _consistency(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for agent, rates in {**found["agents"], "overall": found["overall"]}.items():
         told = " ".join(f"{name} {percent(rates[name])}" for name in ("real", "wm", "w2r"))
-        cr = rates.get("cr")
-        ratio = f" CR {cr['value']:.2f} [{cr['low']:.2f}, {cr['high']:.2f}]" if cr else ""
+        ratio = f" CR {_plain(rates['cr'])}" if rates.get("cr") else ""
         yield f"{agent} ({found['n_tasks']} tasks)", told + ratio
+
+
+def _plain(rate: dict[str, float]) -> str:
+    return f"{rate['value']:.2f} [{rate['low']:.2f}, {rate['high']:.2f}]"
 
 
 def percent(rate: dict[str, float] | None) -> str:

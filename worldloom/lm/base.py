@@ -1,16 +1,52 @@
 """The small interface that whatever imagines a world has: a language model here, or one behind a server."""
 
-from collections.abc import Iterable
-from typing import Any, Protocol
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
+from worldloom.errors import ConfigError
 from worldloom.lm.replies import Replies
 from worldloom.trajectory import Trajectory
 
 MAX_NEW_TOKENS = 512  # Word2World's limit
 
 
+class Confidence(NamedTuple):
+    """How sure a model is of an answer, told by the log-probabilities of the answer's tokens, its end included.
+
+    They are natural logarithms of the model's own probabilities (temperature 1), whatever it was sampled at.
+    ``logprob`` is their sum, so that ``exp(logprob)`` is the probability of the whole answer; ``lowest`` is the
+    least of the ``tokens`` there are. ``agrees`` says whether logged replies alone would have told the same; None
+    where there are none.
+    """
+
+    logprob: float
+    lowest: float
+    tokens: int
+    agrees: bool | None = None
+
+    @classmethod
+    def of(cls, logprobs: Sequence[float], agrees: bool | None = None) -> "Confidence | None":
+        """From the log-probability of each token; None without any."""
+        return cls(sum(logprobs), min(logprobs), len(logprobs), agrees) if logprobs else None
+
+    @property
+    def probability(self) -> float:
+        """Of the whole answer, from 0 to 1."""
+        return math.exp(min(self.logprob, 0.0))
+
+    def record(self) -> dict[str, Any]:
+        """As records keep it; what is not known is absent."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+
 class WorldSession(Protocol):
     """One imagined episode."""
+
+    @property
+    def confidence(self) -> Confidence | None:
+        """Of the last answer; None if that is not known, or if there is none."""
+        ...
 
     @property
     def taken(self) -> int:
@@ -22,6 +58,14 @@ class WorldSession(Protocol):
 
         Raises:
             ContextOverflow: the episode has outgrown the model's window.
+        """
+        ...
+
+    def hear(self, action: str, text: str) -> None:
+        """Take a step whose answer is known, with its terminal suffix; nothing is generated.
+
+        Raises:
+            ContextOverflow: the episode has outgrown the model's window; it stays as it was.
         """
         ...
 
@@ -73,20 +117,27 @@ class AnsweringLM(WorldLM, Protocol):
 
 def open_lm(model: str) -> WorldLM:
     """``NAME@http://HOST:PORT/v1`` is a model behind an OpenAI-compatible server, ``retrieval:PATH`` a world made of
-    logged replies only; all else is loaded here.
+    logged replies only; all else is loaded here. ``zero-shot:MODEL`` and ``few-shot:FILE:MODEL`` tell a model that was
+    not trained for it in words what to do, the latter with three episodes of a trajectories file.
 
     Raises:
         ModelError: it cannot be loaded.
+        ConfigError, DataError: examples are missing.
     """
+    from worldloom.lm.prompt import split_prompt
+
+    prompt, model = split_prompt(model)
     name, _, address = model.partition("@")
     if address.startswith(("http://", "https://")):
         from worldloom.lm.server import ServerLM
 
-        return ServerLM(base_url=address, model=name)
+        return ServerLM(base_url=address, model=name, prompt=prompt)
+    if prompt is not None and model.startswith("retrieval:"):
+        raise ConfigError(f"{model} is no language model, so it cannot be prompted")
     if model.startswith("retrieval:"):
         from worldloom.lm.retrieval import RetrievalLM
 
         return RetrievalLM.open(model.removeprefix("retrieval:"))
     from worldloom.lm.session import LocalLM
 
-    return LocalLM(model)
+    return LocalLM(model, prompt=prompt)

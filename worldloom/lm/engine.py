@@ -62,6 +62,8 @@ class Request:
     guess: Guess
     sampling: Sampling | None = None
     answer: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    """Of each token of the answer that the model said; one more token may end an answer that was cut."""
     passes: int = 0
     future: "Future[list[int]]" = field(default_factory=Future)
 
@@ -225,20 +227,29 @@ def accept(request: Request, chunk: Chunk, logits: torch.Tensor, end: int) -> No
     """Take over what the model agrees with, and the token that it says after that."""
     choose = greedy_choice if request.sampling is None else request.sampling.choice
     best: list[int] = []
-    source, at = 0, 1
+    source, at, seen = 0, 1, logits
     for draft in chunk.drafts or [[]]:
         rows = torch.cat([logits[:1], logits[at : at + len(draft)]])
         said = choose(rows, draft)
         if len(said) > len(best):
-            best, source = said, chunk.start + len(chunk.certain) + at - 1
+            best, source, seen = said, chunk.start + len(chunk.certain) + at - 1, rows
         at += len(draft)
     if end in best:
         best = best[: best.index(end) + 1]
     best = best[: request.limit - len(request.answer)]
     chunk.cache.move(source, len(best) - 1)
     request.answer += best
+    request.logprobs += logprobs(seen, best)
     if len(request.answer) >= request.limit and request.answer[-1] != end:
         request.answer.append(end)
+
+
+def logprobs(rows: torch.Tensor, tokens: Sequence[int]) -> list[float]:
+    """The log-probability of each token, given one row of logits for each (further rows are not looked at)."""
+    said = torch.tensor(tokens, device=rows.device)
+    rows = rows[: len(tokens)]
+    found: list[float] = (rows.gather(-1, said[:, None])[:, 0] - rows.logsumexp(-1)).tolist()
+    return found
 
 
 def greedy_choice(rows: torch.Tensor, draft: Sequence[int]) -> list[int]:

@@ -69,6 +69,7 @@ class RetrievalSession:
     def __init__(self, lm: RetrievalLM, memory: Memory):
         self.lm, self.memory = lm, memory
         self.lengths: list[int] = []
+        self.confidence = None
 
     @property
     def taken(self) -> int:
@@ -78,9 +79,13 @@ class RetrievalSession:
     def step(self, action: str, max_new_tokens: int = MAX_NEW_TOKENS, sampling: Any = None) -> str:
         """What was usually replied to such an action; nothing is drawn."""
         text = self.lm.answer(self.memory, action)
+        self.hear(action, text)
+        return text
+
+    def hear(self, action: str, text: str) -> None:
+        """Take a step whose answer is known."""
         self.lengths.append(len(self.memory.parts))
         self.memory.hear(text)
-        return text
 
     def fork(self) -> "RetrievalSession":
         """The same episode so far, to go on by itself."""

@@ -5,14 +5,14 @@ generation is needed. Where it differs, the engine lets the model say what it wo
 keys and values: two tokenisations can spell one text.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import torch
 
-from worldloom.lm.base import MAX_NEW_TOKENS
-from worldloom.lm.engine import PASS_TOKENS, Request
+from worldloom.lm.base import MAX_NEW_TOKENS, Confidence
+from worldloom.lm.engine import PASS_TOKENS, Request, logprobs
 from worldloom.lm.guess import remembering
 from worldloom.lm.packed import Chunk, forward, new_cache
 from worldloom.lm.session import LocalLM
@@ -24,11 +24,20 @@ SLACK_TOKENS = 32
 
 
 class Scored(NamedTuple):
-    """One step: what greedy decoding says (None: the gold tokens), and the gold tokens' summed log-probability."""
+    """One step: what greedy decoding says (None: the gold tokens), the gold tokens' summed log-probability, and how
+    sure the model is of what it says."""
 
     step: int
     said: str | None
     logprob: float
+    confidence: Confidence | None
+
+
+class Answer(NamedTuple):
+    """What is being generated: its tokens, and their log-probabilities once they are there."""
+
+    tokens: Future[list[int]]
+    logprobs: list[float]
 
 
 def batches(sizes: Sequence[int], limit: int = PASS_TOKENS) -> list[list[int]]:
@@ -53,13 +62,13 @@ def score(
     chunks = [Chunk(new_cache(lm.model), e.input_ids, keep=_places(e)) for _, e in episodes]
     asked = []
     for (trajectory, encoded), chunk, logits in zip(episodes, chunks, forward(lm.model, chunks), strict=True):
-        exact, logprobs = _compared(logits, encoded)
+        exact, gold = _compared(logits, encoded)
         answers = {
-            span.step: lm.engine.submit(request)
+            span.step: Answer(lm.engine.submit(request), request.logprobs)
             for span, request in _requests(lm, trajectory, encoded, chunk, exact, full_answers)
         }
-        asked.append((encoded, logprobs, answers))
-    return [_collected(lm, *found) for found in asked]
+        asked.append((encoded, gold, answers))
+    return [list(_collected(lm, *found)) for found in asked]
 
 
 def _places(encoded: Encoded) -> list[int]:
@@ -67,13 +76,12 @@ def _places(encoded: Encoded) -> list[int]:
     return [place - 1 for start, stop, _ in encoded.spans for place in range(start, stop)]
 
 
-def _compared(logits: torch.Tensor, encoded: Encoded) -> tuple[list[bool], list[float]]:
-    """For each span: whether all its tokens are the argmax, and their log-probability."""
-    gold = torch.tensor([encoded.input_ids[place + 1] for place in _places(encoded)], device=logits.device)
-    hits = (logits.argmax(-1) == gold).tolist()
-    logprobs = (logits.gather(-1, gold[:, None])[:, 0] - logits.logsumexp(-1)).tolist()
+def _compared(logits: torch.Tensor, encoded: Encoded) -> tuple[list[bool], list[Sequence[float]]]:
+    """For each span: whether all its tokens are the argmax, and the log-probability of each."""
+    gold = [encoded.input_ids[place + 1] for place in _places(encoded)]
+    hits = (logits.argmax(-1) == torch.tensor(gold, device=logits.device)).tolist()
     sizes = [span.stop - span.start for span in encoded.spans]
-    return [all(part) for part in _cut(hits, sizes)], [sum(part) for part in _cut(logprobs, sizes)]
+    return [all(part) for part in _cut(hits, sizes)], list(_cut(logprobs(logits, gold), sizes))
 
 
 def _cut(values: Sequence[Any], sizes: Sequence[int]) -> Iterator[Sequence[Any]]:
@@ -100,7 +108,9 @@ def _requests(
 
 
 def _collected(
-    lm: LocalLM, encoded: Encoded, logprobs: Sequence[float], answers: dict[int, Future[list[int]]]
-) -> list[Scored]:
-    texts = {step: lm.chat.decode(answer.result()) for step, answer in answers.items()}
-    return [Scored(s.step, texts.get(s.step), p) for s, p in zip(encoded.spans, logprobs, strict=True)]
+    lm: LocalLM, encoded: Encoded, gold: Sequence[Sequence[float]], answers: Mapping[int, Answer]
+) -> Iterator[Scored]:
+    for span, right in zip(encoded.spans, gold, strict=True):
+        answer = answers.get(span.step)
+        text = lm.chat.decode(answer.tokens.result()) if answer else None
+        yield Scored(span.step, text, sum(right), Confidence.of(answer.logprobs if answer else right))

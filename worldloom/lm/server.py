@@ -10,6 +10,7 @@ from typing import Any
 from worldloom.errors import ContextOverflow
 from worldloom.lm.base import MAX_NEW_TOKENS, check_rewind
 from worldloom.lm.openai import ChatServer, Message
+from worldloom.lm.prompt import Prompt, prompted
 from worldloom.naming import Naming
 from worldloom.protocol import render, system_text
 from worldloom.trajectory import Trajectory
@@ -24,10 +25,12 @@ class ServerLM:
         at_once: how many requests are sent at the same time; more wait.
         naming: whether system messages name the environment; by default as the model's folder says, if ``model`` is
             one (what servers call a model of this machine unless told otherwise).
+        prompt: what the model is told first, if it was not trained for this.
         settings: of ``ChatServer``; decoding is greedy unless ``temperature`` is given.
     """
 
-    def __init__(self, at_once: int = 16, naming: Naming | None = None, **settings: Any):
+    def __init__(self, at_once: int = 16, naming: Naming | None = None, prompt: Prompt | None = None, **settings: Any):
+        self.prompt = prompt
         self.server = ChatServer(**{"temperature": 0.0, "max_tokens": MAX_NEW_TOKENS, **settings})
         self.name = self.server.model
         self.naming = naming or Naming.load(Path(self.name))
@@ -36,12 +39,13 @@ class ServerLM:
 
     def session(self, initial_context: str | None, initial_observation: str, env: str | None = None) -> "ServerSession":
         """Begin an episode; see ``worldloom.lm.base.WorldLM``."""
-        text = system_text(initial_context, initial_observation, self.naming.of(env))
+        context = self.prompt.before(initial_context) if self.prompt else initial_context
+        text = system_text(context, initial_observation, self.naming.of(env))
         return ServerSession(self, [Message(role="system", content=text)])
 
     def answers(self, trajectory: Trajectory) -> Iterator[str]:
         """What it answers at each step after the real history, up to where that outgrows the model's window."""
-        messages = render(trajectory, self.naming.of(trajectory.env.name))
+        messages = render(prompted(trajectory, self.prompt), self.naming.of(trajectory.env.name))
         for number in range(len(trajectory.steps)):
             try:
                 yield self.reply(messages[: 2 * number + 2])
@@ -67,7 +71,7 @@ class ServerSession:
     """One episode as messages; the server keeps what it computed, if it caches prefixes."""
 
     def __init__(self, lm: ServerLM, messages: Sequence[Message]):
-        self.lm, self.messages = lm, list(messages)
+        self.lm, self.messages, self.confidence = lm, list(messages), None
 
     @property
     def taken(self) -> int:
@@ -78,8 +82,12 @@ class ServerSession:
         """What the world model answers to an action; see ``ServerLM.reply`` for errors, which change nothing."""
         asked = [*self.messages, Message(role="user", content=action)]
         text = self.lm.reply(asked, max_new_tokens, sampling)
-        self.messages = [*asked, Message(role="assistant", content=text)]
+        self.hear(action, text)
         return text
+
+    def hear(self, action: str, text: str) -> None:
+        """Take a step whose answer is known."""
+        self.messages += [Message(role="user", content=action), Message(role="assistant", content=text)]
 
     def fork(self) -> "ServerSession":
         """The same episode so far, to go on by itself."""

@@ -6,16 +6,19 @@ from pathlib import Path
 import torch
 
 from worldloom.errors import ContextOverflow
-from worldloom.lm.base import MAX_NEW_TOKENS, check_rewind
+from worldloom.lm.base import MAX_NEW_TOKENS, Confidence, check_rewind
 from worldloom.lm.draft import Memory
 from worldloom.lm.engine import GIB, Engine, Request, Sampling
 from worldloom.lm.guess import Guess, Guesser, remembering
 from worldloom.lm.hf import fast_bfloat16, load_model, load_tokenizer, resolve, window
 from worldloom.lm.packed import new_cache, prepare_model
 from worldloom.lm.prepacked import prepack
+from worldloom.lm.prompt import Prompt, prompted
 from worldloom.lm.replies import Replies
+from worldloom.lm.retrieval import RetrievalLM
 from worldloom.naming import Naming
-from worldloom.tokens import ChatFormat
+from worldloom.tokens import ChatFormat, Encoded
+from worldloom.trajectory import Trajectory
 
 
 class LocalLM:
@@ -26,6 +29,7 @@ class LocalLM:
     Args:
         model: a run of ``worldloom train``, a model folder, ``"smollm2-135m"``, or a hub id.
         dtype: default bfloat16 where that is fast, else float32.
+        prompt: what the model is told first, if it was not trained for this.
         draft: whether to guess answers, for the model to verify: faster, and the same text.
         cache_bytes, sessions: see ``worldloom.lm.engine.Engine``.
 
@@ -38,12 +42,13 @@ class LocalLM:
         model: str,
         dtype: torch.dtype | None = None,
         *,
+        prompt: Prompt | None = None,
         draft: bool = True,
         cache_bytes: int = 4 * GIB,
         sessions: int = 64,
     ):
         self.chat = ChatFormat(load_tokenizer(model), Naming.load(Path(resolve(model))))
-        self.name = str(model)
+        self.name, self.prompt = str(model), prompt
         device = "cuda" if torch.cuda.is_available() else "cpu"
         loaded = load_model(model, dtype or (torch.bfloat16 if fast_bfloat16() else torch.float32))
         self.model = loaded.to(device).eval()
@@ -51,6 +56,7 @@ class LocalLM:
         prepack(self.model)
         self.window = window(self.model)
         self.guesser = Guesser(self.chat, Replies.load(Path(resolve(model))))
+        self.retrieval = RetrievalLM(self.guesser.replies) if self.guesser.replies.forms else None
         self.draft = draft
         self.engine = Engine(self.model, self.chat.end, cache_bytes, sessions)
 
@@ -62,7 +68,16 @@ class LocalLM:
     def session(self, initial_context: str | None, initial_observation: str, env: str | None = None) -> "Session":
         """Begin an episode; see ``worldloom.lm.base.WorldLM``."""
         memory = remembering(initial_context, initial_observation)
-        return Session(self, self.chat.start(initial_context, initial_observation, env), memory)
+        context = self.prompt.before(initial_context) if self.prompt else initial_context
+        return Session(self, self.chat.start(context, initial_observation, env), memory)
+
+    def encode(self, trajectory: Trajectory) -> Encoded:
+        """An episode in tokens, as far as the window goes.
+
+        Raises:
+            ContextOverflow: not even one step of it fits.
+        """
+        return self.chat.encode(prompted(trajectory, self.prompt), self.window, "window")
 
     def guess(self, memory: Memory, action: str) -> Guess:
         """What may be answered to an action; nothing if drafting is off."""
@@ -77,6 +92,7 @@ class Session:
         self.memory = memory or Memory()
         self.cache = new_cache(lm.model)
         self.turns: list[tuple[int, int]] = []  # how long ids and memory were before each step
+        self.confidence: Confidence | None = None
 
     @property
     def taken(self) -> int:
@@ -87,6 +103,7 @@ class Session:
         """The same episode so far, to go on by itself; what was computed is shared."""
         twin = Session(self.lm, self.ids, self.memory.copy())
         twin.start, twin.cache, twin.turns = self.start, self.cache.fork(), list(self.turns)
+        twin.confidence = self.confidence
         return twin
 
     def rewind(self, steps: int = 1) -> None:
@@ -97,6 +114,7 @@ class Session:
         """
         check_rewind(steps, self.taken)
         if steps:
+            self.confidence = None
             length, heard = self.turns[-steps]
             del self.turns[-steps:], self.ids[length:]
             self.memory.forget(heard)
@@ -108,15 +126,39 @@ class Session:
         Raises:
             ContextOverflow: history, action and answer do not fit the model's window; the session stays as it was.
         """
-        chat = self.lm.chat
-        prompt = self.ids + (chat.after_answer if self.turns else []) + chat.action(action)
-        room = self.lm.window - len(prompt)
-        if room < 2:
-            raise ContextOverflow(f"the episode is {len(prompt)} tokens, more than the model's window {self.lm.window}")
-        limit = min(max_new_tokens, room - 1)  # one is the end token's
+        prompt = self._asking(action)
+        limit = min(max_new_tokens, self._room(prompt) - 1)  # one is the end token's
         guess = self.lm.guess(self.memory, action)
-        answer = self.lm.engine.submit(Request(prompt, self.start, self.cache, limit, guess, sampling)).result()
-        self.turns.append((len(self.ids), len(self.memory.parts)))
-        self.ids, text = prompt + answer, chat.decode(answer)
-        self.memory.hear(text)
+        request = Request(prompt, self.start, self.cache, limit, guess, sampling)
+        answer = self.lm.engine.submit(request).result()
+        text, usual = self.lm.chat.decode(answer), self.lm.retrieval
+        agrees = usual.answer(self.memory, action) == text if usual else None
+        self._take(prompt + answer, text, Confidence.of(request.logprobs, agrees))
         return text
+
+    def hear(self, action: str, text: str) -> None:
+        """Take a step whose answer is known; the model reads it with the next one.
+
+        Raises:
+            ContextOverflow: history, action and answer do not fit the model's window; the session stays as it was.
+        """
+        ids = self._asking(action) + self.lm.chat.answer(text)
+        self._room(ids, least=0)
+        self._take(ids, text, None)
+
+    def _asking(self, action: str) -> list[int]:
+        """The history and an action."""
+        chat = self.lm.chat
+        return self.ids + (chat.after_answer if self.turns else []) + chat.action(action)
+
+    def _room(self, ids: Sequence[int], least: int = 2) -> int:
+        """How many more tokens the window holds."""
+        room = self.lm.window - len(ids)
+        if room < least:
+            raise ContextOverflow(f"the episode is {len(ids)} tokens, more than the model's window {self.lm.window}")
+        return room
+
+    def _take(self, ids: list[int], text: str, confidence: Confidence | None) -> None:
+        self.turns.append((len(self.ids), len(self.memory.parts)))
+        self.ids, self.confidence = ids, confidence
+        self.memory.hear(text)

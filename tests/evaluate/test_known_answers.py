@@ -1,0 +1,229 @@
+"""Synthetic records whose metrics can be worked out by hand, and intervals that cover a known truth as they say.
+
+Ten episodes of ten steps each; the tenth step is the end. Each model below is wrong in a way that is known exactly.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from worldloom.evaluate.confidence import Steps, auroc
+from worldloom.evaluate.consistency import record
+from worldloom.evaluate.metrics import measured
+from worldloom.evaluate.one_step import answer_episode
+from worldloom.evaluate.stats import interval, rate, ratio
+from worldloom.protocol import said
+from worldloom.trajectory import AgentRef, EnvRef, Step, TaskRef, Trajectory
+
+Says = Callable[[int, int, Step], str | None]
+
+
+def step(number: int) -> Step:
+    """Every other step can be done anew; the last one wins."""
+    told = {"observation": f"You see a lamp {number}.", "admissible_actions": ["go", f"take lamp {number}"]}
+    if number == 10:
+        return Step(action="go", observation='{"won": 1, "by": "you"}', terminal="success", reward=1.0)
+    return Step(action="go", reward=0.0, **told)
+
+
+REAL = [
+    Trajectory(
+        env=EnvRef(name="e", version="1"), task=TaskRef(id=f"t{n}", seed=0), agent=AgentRef(name="walker"),
+        initial_observation="You see a lamp 0.", steps=[step(number) for number in range(1, 11)],
+    )
+    for n in range(10)
+]  # fmt: skip
+
+
+class Model:
+    """Says what it is told to; None breaks off, as if the window were full."""
+
+    replies = None
+
+    def __init__(self, says: Says):
+        self.says = says
+
+    def answers(self, trajectory: Trajectory) -> Any:
+        for number, real in enumerate(trajectory.steps, 1):
+            text = self.says(REAL.index(trajectory), number, real)
+            if text is None:
+                return
+            yield text
+
+
+def right(episode: int, number: int, real: Step) -> str:
+    return said(real.observation, real.terminal)
+
+
+def one_step(says: Says) -> list[dict[str, Any]]:
+    return [answer_episode(Model(says), t, t.task.id) for t in REAL]
+
+
+def of(says: Says) -> dict[str, Any]:
+    found: dict[str, Any] = measured(one_step(says))["one_step"]
+    return found
+
+
+def values(found: dict[str, Any], *names: str) -> list[float]:
+    return [found[name]["value"] for name in names]
+
+
+EXACT = ("em", "em_macro", "em_observation", "em_without_counters", "em_without_order", "word_f1")
+
+
+def test_an_oracle() -> None:
+    found = of(right)
+    assert (found["n_episodes"], found["n_steps"], found["left_out"]) == (10, 100, 0)
+    assert values(found, *EXACT) == [1.0] * 6
+    assert found["em"] == {"value": 1.0, "low": 1.0, "high": 1.0, "n": 10}
+    assert values(found["terminal"], "precision", "recall", "f1", "false_success_rate") == [1.0, 1.0, 1.0, 0.0]
+    assert found["reward_error"]["value"] == 0.0
+    assert values(found["tool_answers"], "json", "schema_agreement") == [1.0, 1.0]
+    # Nobody says the same again here; of the ends none is "Nothing happens."
+    assert values(found["baselines"]["repeat_last"], "em") == [0.0]
+
+
+def wrong_in_a_tenth(episode: int, number: int, real: Step) -> str:
+    """Episode n errs in step n + 1 alone: another lamp, and in the last episode an end that is missed and misspelt."""
+    if number != episode + 1:
+        return right(episode, number, real)
+    return '{"won": 1}' if number == 10 else "You see a lamp 77."
+
+
+def test_a_model_that_is_wrong_in_a_tenth_of_known_steps() -> None:
+    found = of(wrong_in_a_tenth)
+    assert values(found, "em", "em_macro", "em_observation") == [0.9, pytest.approx(0.9), 0.9]
+    assert [row["em"]["value"] for row in found["by_step_index"]] == [0.9] * 10  # each index is wrong once
+    assert [row["n"] for row in found["by_step_index"]] == [10] * 10
+    # Nine wrong steps share 4 of 5 words with the truth; the tenth has '{"won":' of 4 words, and '1}' is not '1,'.
+    assert found["word_f1"]["value"] == pytest.approx((90 + 9 * 4 / 5 + 2 * 1 / (2 + 4)) / 100)
+    # Nine of ten ends are told, none falsely.
+    assert values(found["terminal"], "precision", "recall", "f1", "false_success_rate") == [1.0, 0.9, 18 / 19, 0.0]
+    assert found["reward_error"]["value"] == 1 / 100
+    # Ten answers are JSON; all are answered so, one with the keys "" and .won of "", .won and .by.
+    assert found["tool_answers"]["n"] == 10
+    assert values(found["tool_answers"], "json", "schema_agreement") == [1.0, pytest.approx((9 + 2 / 3) / 10)]
+    strata = {name: (s["n"], s["em"]["value"]) for name, s in found["strata"].items()}
+    assert strata["first_time"] == (10, 0.9)
+    assert strata["done_before"] == (90, 0.9)
+    # The actions listed before each step hold "go" always, and they change each time, in the last step to unknown.
+    assert strata["state_changing"] == (90, 0.9)
+    assert strata["verb go"] == (100, 0.9)
+
+
+def test_a_model_that_always_claims_success() -> None:
+    found = of(lambda e, n, real: f"{real.observation} [SUCCESS]")
+    assert values(found, "em", "em_observation", "word_f1") == [0.1, 1.0, 1.0]
+    assert values(found["terminal"], "precision", "recall", "f1", "false_success_rate") == [0.1, 1.0, 2 / 11, 1.0]
+    assert found["reward_error"]["value"] == 0.9  # it pays 1 at each of nine steps in ten that pay nothing
+
+
+def test_a_model_that_drops_steps() -> None:
+    """It breaks off after three steps in odd episodes; what it did not say is left out and counted, not wrong."""
+    found = of(lambda e, n, real: None if e % 2 and n > 3 else right(e, n, real))
+    assert (found["n_episodes"], found["n_steps"], found["left_out"]) == (10, 65, 35)
+    assert values(found, "em", "em_macro") == [1.0, 1.0]
+    assert [row["n"] for row in found["by_step_index"]] == [10] * 3 + [5] * 7
+    assert values(found["terminal"], "precision", "recall") == [1.0, 1.0]  # of the five ends that it came to
+    silent = of(lambda e, n, real: None)
+    assert (silent["n_steps"], silent["left_out"], silent["em"]) == (0, 100, None)  # nothing measured is no number
+
+
+def test_how_sure_a_model_is_by_hand() -> None:
+    records = one_step(wrong_in_a_tenth)
+    for judged in (s for r in records for s in r["steps"]):
+        chance = 0.95 if judged["correct"] else 0.35
+        judged["confidence"] = {"logprob": math.log(chance), "lowest": math.log(chance), "tokens": 5}
+    found = measured(records)["confidence"]
+    assert found["auroc_wrong_step"] == {"value": 1.0, "low": 1.0, "high": 1.0, "n": 10}
+    assert found["ece"]["value"] == pytest.approx((90 * 0.05 + 10 * 0.35) / 100)
+    assert [(row["n"], row["right"]["value"]) for row in found["calibration"]] == [(10, 0.0), (90, 1.0)]
+    # Half of the episodes: 45 of 45 are right at 0.95, and 0.85 ** 45 < 0.05; at 0.35 only 45 of 50 are.
+    bound = measured(records, risk=0.15)["confidence"]["risk_bound"]
+    assert bound["threshold"] == pytest.approx(0.95)
+    assert (bound["observed"]["value"], bound["accepted"]["value"]) == (0.0, 0.9)
+
+
+def played(n: int, steps: list[Step]) -> Trajectory:
+    return REAL[n].model_copy(update={"steps": steps})
+
+
+def triples(imagined: Callable[[int], list[Step]], replayed: Callable[[int], list[Step]]) -> dict[str, Any]:
+    return measured([record(REAL[n], played(n, imagined(n)), played(n, replayed(n))) for n in range(10)])["consistency"]
+
+
+def test_consistency_of_an_oracle_and_of_one_that_always_claims_success() -> None:
+    oracle = triples(lambda n: REAL[n].steps, lambda n: REAL[n].steps)["overall"]
+    assert values(oracle, "real", "wm", "w2r", "cr", "cr_paired") == [1.0] * 5
+    # It claims success at the first step; there the replay ends too, and reality has not been won.
+    claim = step(1).model_copy(update={"terminal": "success"})
+    cut = step(1).model_copy(update={"terminal": "truncated"})
+    boasting = triples(lambda n: [claim], lambda n: [cut])
+    assert values(boasting["overall"], "real", "wm", "w2r", "cr") == [1.0, 1.0, 0.0, 0.0]
+    assert boasting["divergence"]["causes"] == {"premature_success": 10}
+    assert boasting["overall"]["agreement"]["w2r"]["real_only"] == 10
+
+
+def test_first_divergences_of_a_model_that_is_wrong_in_known_steps() -> None:
+    def imagined(n: int) -> list[Step]:
+        steps = list(REAL[n].steps)
+        if n < 9:
+            steps[n] = steps[n].model_copy(update={"observation": f"You see a lamp {n + 1}, and a cup 1."})
+        return steps
+
+    found = triples(imagined, lambda n: REAL[n].steps)["divergence"]
+    assert (found["n"], found["never"]["value"]) == (10, 0.1)
+    assert found["causes"] == {"invented_object": 9}  # they add up to those that part
+    assert [row["agree"] for row in found["survival"]] == pytest.approx([1 - min(k, 9) / 10 for k in range(1, 11)])
+
+
+REPETITIONS = 1000
+
+
+def covered(truth: float, simulate: Callable[[np.random.Generator], dict[str, float] | None]) -> float:
+    """How often the interval of a simulated measurement holds the truth."""
+    draw, held = np.random.default_rng(1), 0
+    for _ in range(REPETITIONS):
+        found = simulate(draw)
+        assert found is not None
+        held += found["low"] <= truth <= found["high"]
+    return held / REPETITIONS
+
+
+def test_intervals_of_rates_over_steps_cover_the_truth() -> None:
+    """Sixty episodes, each with a difficulty of its own, so that its steps are alike: 0.8 of the steps are right."""
+
+    def simulate(draw: np.random.Generator) -> dict[str, float] | None:
+        lengths = draw.integers(5, 16, 60)
+        return rate(draw.binomial(lengths, draw.beta(8, 2, 60)).tolist(), lengths.tolist())
+
+    assert 0.93 <= covered(0.8, simulate) <= 0.97
+
+
+def test_intervals_of_consistency_ratios_cover_the_truth() -> None:
+    """Sixty tasks: six in ten are won in reality, of these nine in ten again, and one in ten of the others."""
+
+    def simulate(draw: np.random.Generator) -> dict[str, float] | None:
+        real = draw.random(60) < 0.6
+        again = draw.random(60) < np.where(real, 0.9, 0.1)
+        return interval(ratio, [again.astype(float), real.astype(float)])
+
+    assert 0.93 <= covered((0.6 * 0.9 + 0.4 * 0.1) / 0.6, simulate) <= 0.97
+
+
+def test_intervals_of_areas_under_the_curve_cover_the_truth() -> None:
+    """Sixty episodes of ten steps, each right as often as its score says, of twenty scores that are alike likely."""
+    scores = (np.arange(20) + 0.5) / 20
+    wrong, good = (1 - scores) / 20, scores / 20
+    below = np.concatenate([[0], wrong.cumsum()[:-1]])
+    truth = float((good * (below + wrong / 2)).sum() / (wrong.sum() * good.sum()))
+
+    def simulate(draw: np.random.Generator) -> dict[str, float] | None:
+        score = draw.choice(scores, 600)
+        return auroc(Steps(np.repeat(np.arange(60), 10), score, draw.random(600) < score))
+
+    assert truth == pytest.approx(5 / 6, abs=0.01)
+    assert 0.93 <= covered(truth, simulate) <= 0.97

@@ -1,0 +1,98 @@
+"""Consistency with anchored worlds: how much of it a share of real answers buys."""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from worldloom.anchoring import Anchor, AnchoredEnv
+from worldloom.envs import EnvSpec
+from worldloom.envs.remote import RemoteEnv
+from worldloom.envs.worker import Job
+from worldloom.errors import ConfigError
+from worldloom.evaluate.consistency import Play, Realities, imagine, rates, triples
+from worldloom.evaluate.stats import interval, ratio
+from worldloom.rollout import rollout
+from worldloom.trajectory import Trajectory
+from worldloom.world import Start, WorldModelEnv
+
+Record = dict[str, Any]
+NONE = "none"
+
+
+def check_anchors(anchors: Sequence[Anchor], lm: Any = None) -> None:
+    """Refuse what cannot be told apart, or cannot be known.
+
+    Raises:
+        ConfigError: two anchors would share their files, or one needs a confidence that the model does not tell.
+    """
+    names = [_slug(anchor) for anchor in anchors]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"two anchors are alike ({', '.join(twice)}); give each once, in a run of its own if need be")
+    if lm is not None and any(a.least_confidence for a in anchors) and not hasattr(lm, "engine"):
+        raise ConfigError(f"{lm.name} does not tell how sure it is, so `unsure` cannot be an anchor; use a local model")
+
+
+def _slug(anchor: Anchor) -> str:
+    return re.sub(r"[^\w.]+", "-", str(anchor)).strip("-")
+
+
+def run_anchored(out: Path, lm: Any, anchor: Anchor, realities: Realities) -> list[Record]:
+    """Imagine every episode once more with an anchor, replay it, and give one record for each.
+
+    ``out`` gets ``wm-ANCHOR.jsonl`` and ``w2r-ANCHOR.jsonl``; stopped at any moment, it goes on where it was.
+    """
+    wm, w2r = (out / f"{kind}-{_slug(anchor)}.jsonl" for kind in ("wm", "w2r"))
+    workers = realities.workers
+    with _player(realities.env, workers, lm, anchor, realities.starts) as play_one:
+        imagine(wm, realities.jobs, play_one, workers)
+    marked = {"kind": "anchored", "anchor": str(anchor)}
+    return [r | marked | {"key": f"{anchor}|{r['key']}"} for r in triples(realities, wm, w2r)]
+
+
+@contextmanager
+def _player(env: EnvSpec, workers: int, lm: Any, anchor: Anchor, starts: dict[str, Start]) -> Iterator[Play]:
+    """What plays one job in an anchored world; as many at once as there are workers, a real environment each."""
+    idle: SimpleQueue[RemoteEnv | None] = SimpleQueue()
+    for _ in range(workers):
+        idle.put(None)  # made when it is first needed
+
+    def play_one(job: Job) -> Trajectory:
+        real = idle.get()
+        try:
+            real = real or RemoteEnv(env)
+            world, agent = AnchoredEnv(WorldModelEnv(lm, starts, env.name), real, anchor), job.agent.build()
+            played = rollout(world, agent, job.task_id, seed=job.seed, split=job.split, max_steps=job.max_steps)
+            if played.error is not None:  # an engine that broke is not used again
+                real.close()
+                real = None
+            return played
+        finally:
+            idle.put(real)
+
+    try:
+        yield play_one
+    finally:
+        for _ in range(workers):
+            if real := idle.get():
+                real.close()
+
+
+def anchoring_metrics(anchored: Sequence[Record], plain: Sequence[Record]) -> Record:
+    """The ``anchoring`` part of ``metrics.json``: for each anchor, and for none, the share of steps that the real
+    environment answered (absent where nothing was imagined), and the rates of consistency, in the order of these
+    shares."""
+    found = {NONE: _with_share(plain)} if plain else {}
+    for anchor in dict.fromkeys(r["anchor"] for r in anchored):
+        found[anchor] = _with_share([r for r in anchored if r["anchor"] == anchor])
+    return dict(sorted(found.items(), key=lambda item: item[1].get("share_real", {"value": 1.0})["value"]))
+
+
+def _with_share(records: Sequence[Record]) -> Record:
+    tasks = sorted({r["task_id"] for r in records})
+    steps = {task: [s for r in records if r["task_id"] == task for s in r["wm"]["steps"]] for task in tasks}
+    answered = [float(sum(bool(s.get("anchored")) for s in steps[task])) for task in tasks]
+    share = interval(ratio, [answered, [float(len(steps[task])) for task in tasks]])
+    return ({"share_real": share} if share else {}) | rates(records)

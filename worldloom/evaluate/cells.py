@@ -1,0 +1,64 @@
+"""What stands in a report's tables: numbers as people read them.
+
+A cell that has no value says "-", never 0.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from worldloom.evaluate.page import Table
+from worldloom.evaluate.plots import Rate
+
+ABSENT = "-"
+RATE_HEAD = ["what", "value, %", "interval, %", "n"]
+_WHOLE_FROM = 1000  # a larger number is shown without decimals
+
+
+def rate_row(name: str, rate: Rate, n: int | None = None) -> list[str]:
+    """A row under ``RATE_HEAD``."""
+    return [name, value(rate), interval(rate) or ABSENT, number(n if rate.n is None else rate.n)]
+
+
+def value(rate: Rate, ratio: bool = False) -> str:
+    """A rate in percent; a quotient of two rates as it is: 0.96, not 96 %."""
+    return f"{rate.value:.2f}" if ratio else f"{100 * rate.value:.1f}"
+
+
+def interval(rate: Rate, ratio: bool = False) -> str:
+    """The bounds of a rate, nothing if there are none; see ``value``."""
+    if rate.low is None or rate.high is None:
+        return ""
+    return f"[{rate.low:.2f}, {rate.high:.2f}]" if ratio else f"[{100 * rate.low:.1f}, {100 * rate.high:.1f}]"
+
+
+def facts(caption: str, found: Mapping[str, Any]) -> Table:
+    """A table of whatever there is, by its keys."""
+    return Table(caption, ["what", "value"], [[name, number(value)] for name, value in _flat(found)])
+
+
+def _flat(found: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in found.items():
+        name = f"{above}{key}".replace("_", " ")
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{name}: ")
+        elif isinstance(value, list):
+            yield from _listed(name, value)
+        elif value is not None:
+            yield name, value
+
+
+def _listed(name: str, values: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    parts = [(f"{name} {n}", value) for n, value in enumerate(values, 1) if isinstance(value, Mapping)]
+    for part, value in parts:
+        yield from _flat(value, f"{part}: ")
+    if not parts:
+        yield name, ", ".join(map(str, values))
+
+
+def number(value: Any) -> str:
+    """A number as people read it; anything else as it is."""
+    if value is None:
+        return ABSENT
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= _WHOLE_FROM else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,75 @@
+"""All metrics of a run, from its records alone: no model, no environment, no episode file is asked again."""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from worldloom.errors import DataError
+from worldloom.evaluate.anchoring import anchoring_metrics
+from worldloom.evaluate.confidence import TARGET, confidence_metrics
+from worldloom.evaluate.consistency import consistency_metrics
+from worldloom.evaluate.one_step import one_step_metrics
+from worldloom.evaluate.report import write_report
+from worldloom.runs import begin, provenance, read_json, read_records, write_json
+
+Record = dict[str, Any]
+PARTS = ("one_step", "consistency", "confidence", "anchoring")
+RECORDS, METRICS, REPORT = "records.jsonl", "metrics.json", "report.html"
+
+
+def measured(records: Iterable[Record], risk: float = TARGET) -> Record:
+    """What the records of a run say, in whatever order they stand.
+
+    Args:
+        records: of the kinds ``one_step``, ``consistency`` and ``anchored``.
+        risk: the share of accepted steps that may be wrong; see ``evaluate.confidence``.
+
+    Raises:
+        ConfigError: episodes that cannot be compared, see ``consistency_metrics``.
+    """
+    ordered = sorted(records, key=lambda record: str(record["key"]))  # resampling draws rows by their place
+    kinds: dict[str, list[Record]] = {}
+    for record in ordered:
+        kinds.setdefault(record["kind"], []).append(record)
+    one_step, consistency, anchored = (kinds.get(kind, []) for kind in ("one_step", "consistency", "anchored"))
+    found = {
+        "one_step": one_step_metrics(one_step) if one_step else None,
+        "consistency": consistency_metrics(consistency) if consistency else None,
+        "confidence": confidence_metrics(one_step, consistency, risk),
+        "anchoring": anchoring_metrics(anchored, consistency) if anchored else None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def publish(run: Path, metrics: Record, records: Iterable[Record]) -> Record:
+    """Write ``metrics.json`` and ``report.html`` of a run."""
+    write_json(run / METRICS, metrics)
+    model = Path(str(metrics.get("model")))
+    curve = [(step, loss) for step, loss in read_json(model / "loss.json")] if (model / "loss.json").exists() else []
+    write_report(run / REPORT, title=metrics["name"], metrics=metrics, records=records, loss_curve=curve)
+    return metrics
+
+
+def rescore(run: Path, risk: float = TARGET) -> Record:
+    """Compute every metric of a run anew from its ``records.jsonl`` and write its metrics and report again.
+
+    What the records do not tell (name, model, training) is kept from its ``metrics.json``, and ``provenance`` too,
+    with ``rescored`` added: when and by which version.
+
+    Returns:
+        The metrics.
+
+    Raises:
+        DataError: the folder holds no finished run, or no record.
+    """
+    clock, begun = time.monotonic(), begin()
+    before, records = read_json(run / METRICS), list(read_records(run / RECORDS))
+    if not records:
+        raise DataError("there is no record to score; evaluate a model into this folder first", run / RECORDS)
+    found = measured(records, risk)
+    if "one_step" in found and "baselines" in before.get("one_step", {}):  # older records lack them
+        found["one_step"].setdefault("baselines", before["one_step"]["baselines"])
+    kept = {name: value for name, value in before.items() if name not in PARTS}
+    origin = {**before["provenance"], "rescored": provenance(begun, time.monotonic() - clock)}
+    return publish(run, {**kept, **found, "provenance": origin}, records)
