@@ -1,12 +1,13 @@
 """A run is a folder: ``config.json``, append-only JSON Lines, ``metrics.json``. Stopping it loses nothing written."""
 
 import datetime
+import hashlib
 import json
 import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -120,6 +121,22 @@ def open_run(folder: Path, config: Mapping[str, Any]) -> Path:
     else:
         write_json(path, config)
     return folder
+
+
+def fingerprint(files: Iterable[Path]) -> str:
+    """Whether files are still what they were: of each its name, its size, and what stands at its beginning and end.
+
+    Weights are too large to be read whole for this; training changes all of them.
+    """
+    found = hashlib.sha256()
+    for path in files:
+        size = path.stat().st_size
+        found.update(f"{path.name} {size}\n".encode())
+        with path.open("rb") as file:
+            found.update(file.read(BLOCK))
+            file.seek(max(0, size - BLOCK))
+            found.update(file.read(BLOCK))
+    return found.hexdigest()[:16]
 
 
 def versions() -> dict[str, str]:

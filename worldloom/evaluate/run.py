@@ -1,8 +1,10 @@
 """One evaluation: a folder with config, append-only records, ``metrics.json`` and ``report.html``."""
 
 import json
+import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
@@ -11,10 +13,11 @@ from typing import Any
 
 from worldloom.agents import AgentSpec
 from worldloom.anchoring import Anchor
-from worldloom.collect import choose_tasks, key, label, plan
+from worldloom.collect import choose_tasks, job_key, key, label, plan
 from worldloom.envs import EnvSpec
 from worldloom.envs.versions import check_version, refs_in, refs_of, version_of
-from worldloom.errors import ConfigError, ContextOverflow
+from worldloom.envs.worker import Job
+from worldloom.errors import ConfigError, ProtocolError
 from worldloom.evaluate.anchoring import check_anchors, run_anchored
 from worldloom.evaluate.confidence import TARGET
 from worldloom.evaluate.consistency import AT_ONCE, REAL, W2R, play_real, run_imagined
@@ -23,8 +26,10 @@ from worldloom.evaluate.one_step import answer_episode, score_episodes
 from worldloom.lineage import training_of
 from worldloom.progress import progress
 from worldloom.rollout import MAX_STEPS
-from worldloom.runs import Log, begin, open_run, provenance, read_records
+from worldloom.runs import Log, begin, fingerprint, open_run, provenance, read_records
 from worldloom.trajectory import EnvRef, Trajectory, read
+
+logger = logging.getLogger(__name__)
 
 Record = dict[str, Any]
 
@@ -77,14 +82,16 @@ def evaluate(
     asked = {
         "model": str(model), "data": data.as_posix() if data else None, "episodes": episodes, "env": env,
         "split": split, "tasks": tasks if agents else None, "agents": agents, "seed": seed, "max_steps": max_steps,
-        "anchors": [str(anchor) for anchor in anchors] or None,
+        "anchors": [str(anchor) for anchor in anchors] or None, "fingerprint": fingerprint(files_of(model, data)),
     }  # fmt: skip
     open_run(out, {"stage": "evaluate", **_plain(asked)})
     begun, clock = begin(), time.monotonic()
     records = score_all(out / RECORDS, lm, real)
     if agents and env and split:
         chosen = choose_tasks(env, split, tasks, seed)
-        realities = play_real(out, env, plan(chosen, agents, split, len(agents), seed, max_steps), workers)
+        jobs = plan(chosen, agents, split, len(agents), seed, max_steps)
+        _check_distinct(jobs)
+        realities = play_real(out, env, jobs, workers)
         played = run_imagined(out, lm, realities)
         for anchor in anchors:
             played += run_anchored(out, lm, anchor, realities)
@@ -105,8 +112,16 @@ def _check(
         raise ConfigError("nothing to evaluate: give real episodes (data), or an environment and agents, or both")
     if anchors and not agents:
         raise ConfigError("an anchor is for consistency: give agents, an environment and a split, too")
+    if env is not None and not agents:
+        raise ConfigError(f"environment {env.name!r} is for consistency: give agents, too, or leave it out")
     if agents and (env is None or split is None):
         raise ConfigError("consistency needs an environment and a split beside the agents")
+
+
+def _check_distinct(jobs: Sequence[Job]) -> None:
+    for (_, agent, params, _), count in Counter(job_key(job) for job in jobs).items():
+        if count > 1:
+            raise ConfigError(f"two of the agents are the same: {agent} with {params}; give each once")
 
 
 def _plain(asked: Record) -> Record:
@@ -120,10 +135,21 @@ def _plain(asked: Record) -> Record:
     }
 
 
+def files_of(model: str, data: Path | None) -> list[Path]:
+    """What the records of a run depend on, as far as it lies here: the model's files (also those that a name such as
+    ``retrieval:PATH`` speaks of), and the episodes."""
+    places = [Path(part) for part in (model, *model.split(":")[1:])]
+    folders = [place / "model" if (place / "model").is_dir() else place for place in places]
+    found = [file for folder in folders if folder.is_dir() for file in sorted(folder.glob("*")) if file.is_file()]
+    return [*found, *(place for place in places if place.is_file()), *([data] if data else [])]
+
+
 def _check_engine(env: EnvSpec, real: Sequence[Trajectory], data: Path | None, out: Path) -> EnvRef:
     """The engine that consistency will be measured in, if the real episodes at hand are of its version."""
     with env.build() as world:
         installed = world.ref
+    if real and (others := {t.env.name for t in real} - {installed.name}):
+        raise ConfigError(f"{data} has episodes of {', '.join(sorted(others))}, but consistency is of {installed.name}")
     check_version(refs_of(real), installed, str(data))
     check_version(refs_in(out / REAL, out / W2R), installed, str(out))
     return installed
@@ -162,7 +188,7 @@ def score_all(path: Path, lm: Any, real: Sequence[Trajectory]) -> list[Record]:
 
 
 def _scored(lm: Any, missing: Mapping[str, Trajectory]) -> Iterator[list[Record]]:
-    """Records of episodes, several at a time; first of those that the model's window cannot hold."""
+    """Records of episodes, several at a time; first of those that cannot be shown to the model."""
     from worldloom.lm.score import batches
     from worldloom.lm.session import LocalLM
 
@@ -173,7 +199,8 @@ def _scored(lm: Any, missing: Mapping[str, Trajectory]) -> Iterator[list[Record]
     for name, trajectory in missing.items():
         try:
             fitting.append((trajectory, name, lm.encode(trajectory)))
-        except ContextOverflow as error:
+        except ProtocolError as error:  # too long, or of a text that the protocol cannot say
+            logger.warning("task %r is left out: %s", trajectory.task.id, error)
             yield [{"kind": "one_step", "key": name, "task_id": trajectory.task.id, "agent": label(trajectory),
                     "steps": [], "left_out": len(trajectory.steps), "error": str(error)}]  # fmt: skip
     for batch in batches([len(encoded.input_ids) for _, _, encoded in fitting]):
@@ -181,9 +208,12 @@ def _scored(lm: Any, missing: Mapping[str, Trajectory]) -> Iterator[list[Record]
 
 
 def _generated(lm: Any, missing: Mapping[str, Trajectory]) -> Iterator[list[Record]]:
-    with ThreadPoolExecutor(AT_ONCE) as threads:
+    threads = ThreadPoolExecutor(AT_ONCE)
+    try:
         asked = [threads.submit(answer_episode, lm, trajectory, name) for name, trajectory in missing.items()]
         yield from ([future.result()] for future in as_completed(asked))
+    finally:  # also where it is stopped: those that wait are not begun
+        threads.shutdown(cancel_futures=True)
 
 
 def keep_records(path: Path, records: Sequence[Record]) -> Sequence[Record]:
@@ -201,6 +231,8 @@ def _chosen(data: Path, episodes: int | None, seed: int) -> list[Trajectory]:
     usable = [t for _, t in sorted({str(key(t)): t for t in read(data) if t.steps}.items())]
     if not usable:
         raise ConfigError(f"{data} holds no episode with a step")
+    if episodes is not None and episodes < 1:
+        raise ConfigError(f"episodes is {episodes}; it must be 1 or more")
     if episodes is None or episodes >= len(usable):
         return usable
     return random.Random(f"episodes {seed}").sample(usable, episodes)

@@ -17,6 +17,11 @@ def _rows(metrics: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if "one_step" in metrics:
         one = metrics["one_step"]
         yield "one-step exact match", f"{percent(one['em'])} ({one['n_steps']} steps, {one['n_episodes']} episodes)"
+        if one.get("left_out"):
+            yield (
+                "  steps left out",
+                f"{one['left_out']} that the model's window cannot hold or the protocol cannot say",
+            )
         for name, baseline in one.get("baselines", {}).items():
             yield f"  baseline: {name.replace('_', ' ')}", percent(baseline["em"])
         for name, value in one["terminal"].items():
@@ -43,7 +48,8 @@ def _consistency(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for agent, rates in {**found["agents"], "overall": found["overall"]}.items():
         told = " ".join(f"{name} {percent(rates[name])}" for name in ("real", "wm", "w2r"))
         ratio = f" CR {_plain(rates['cr'])}" if rates.get("cr") else ""
-        yield f"{agent} ({found['n_tasks']} tasks)", told + ratio
+        broken = {name: n for name, n in rates["errors"].items() if n}
+        yield f"{agent} ({found['n_tasks']} tasks)", told + ratio + (f", errors {broken}" if broken else "")
 
 
 def _plain(rate: dict[str, float]) -> str:
