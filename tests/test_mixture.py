@@ -4,13 +4,17 @@ import itertools
 import math
 from collections import Counter
 from fractions import Fraction
+from types import SimpleNamespace
 
 import pytest
+from accelerate.data_loader import BatchSamplerShard, SkipBatchSampler
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import BatchSampler
 
 from worldloom.errors import ConfigError
 from worldloom.mixture import MixedOrder, alternation, check_weights, shares
+from worldloom.trainer import _Epochs
 
 
 def epochs(order: MixedOrder, *numbers: int) -> list[list[int]]:
@@ -62,6 +66,16 @@ def test_an_epoch_depends_on_its_number_and_the_seed_alone() -> None:
     assert epochs(MixedOrder(sizes, weights, 7), 2, 0) == [third, first]
     assert [drawn.place for drawn in itertools.islice(MixedOrder(sizes, weights, 7).drawn(), 16)] == first + second
     assert epochs(MixedOrder(sizes, weights, 8), 0) != [first]
+
+
+def test_two_processes_that_go_on_in_the_midst_of_an_epoch_are_in_its_order() -> None:
+    """As accelerate cuts it, whose loader does not tell the order its epoch there; the callback does."""
+    order = MixedOrder({"a": 8, "b": 4}, {"a": 1, "b": 3}, 0)
+    told = _Epochs(order, batch=4)
+    whole = [drawn.place for drawn in itertools.islice(order.drawn(), 36)]
+    told.on_epoch_begin(None, SimpleNamespace(global_step=4), None)  # an epoch is three steps
+    shards = [SkipBatchSampler(BatchSamplerShard(BatchSampler(order, 1, False), 2, n), 2) for n in (0, 1)]
+    assert [row for pair in zip(*shards, strict=True) for batch in pair for row in batch] == whole[16:24]
 
 
 def test_weights_have_to_fit_the_data() -> None:

@@ -15,6 +15,7 @@ from tests.test_train import assert_same, weights
 from worldloom.agents.gold import GoldFollower
 from worldloom.config import TrainConfig, train_config
 from worldloom.errors import ConfigError, DataError
+from worldloom.evaluate.report import write_report
 from worldloom.evaluate.run import evaluate
 from worldloom.lineage import training_of
 from worldloom.lm.hf import load_tokenizer
@@ -218,3 +219,17 @@ def test_a_run_from_before_this_was_noted_is_read_by_its_settings(tmp_path: Path
     expected = {"base": "smollm2-135m", "data": ["a.jsonl"], "steps": 5}
     assert training_of(tmp_path) == training_of(tmp_path / "model") == expected
     assert training_of(tmp_path / "none") is None
+
+
+def test_the_report_lists_a_models_past(tmp_path: Path) -> None:
+    past = {"base": "smollm2-135m", "data": ["old.jsonl"], "environments": {"corridor": {"versions": ["1", "2"]}}}
+    train = {"base": "runs/1", "data": ["a.jsonl", "b.jsonl"], "before": [past]}
+    page = write_report(tmp_path / "r.html", title="t", metrics={"train": train}, records=[]).read_text()
+    for told in (
+        "a.jsonl, b.jsonl",
+        "before 1: base",
+        "smollm2-135m",
+        "before 1: environments: corridor: versions",
+        "1, 2",
+    ):
+        assert told in page

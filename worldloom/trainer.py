@@ -65,6 +65,8 @@ class WorldTrainer(Trainer):  # type: ignore[misc]
         made.loss_is_scaled_for_ga = True
         made.remove_callback(PrinterCallback)
         made.add_callback(_Budget(made.clock, config))
+        if order is not None:
+            made.add_callback(_Epochs(order, config.batch))
         return made
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
@@ -167,6 +169,17 @@ def _arguments(folder: Path, config: TrainConfig) -> TrainingArguments:
         remove_unused_columns=False,
         ddp_find_unused_parameters=False,
     )
+
+
+class _Epochs(TrainerCallback):  # type: ignore[misc]
+    """Tells the order its epoch. The Trainer does so too, but cannot reach it where several processes go on in the
+    midst of an epoch."""
+
+    def __init__(self, order: MixedOrder, batch: int):
+        self.order, self.steps = order, math.ceil(len(order) / batch)
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.order.set_epoch(state.global_step // self.steps)
 
 
 class _Budget(TrainerCallback):  # type: ignore[misc]

@@ -118,7 +118,7 @@ def test_kills_in_the_midst_of_a_step_cost_no_more_than_an_episode(name: str, tm
     spec = spec_of(name)
     with built(spec) as env:
         jobs = sixteen(list(env.task_ids(env.splits[0])[:EPISODES]), tmp_path)
-    EnvPool(spec, workers=1).close()  # what Python sets up once for all pools
+    EnvPool(EnvSpec("tests.envs.corridor:Corridor"), workers=1).close()  # what Python sets up once for all pools
     before, were = held(), children()
     with EnvPool(spec, workers=WORKERS) as pool:
         records = [future.result(300) for future in [pool.submit(job) for job in jobs]]
