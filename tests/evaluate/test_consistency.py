@@ -1,14 +1,16 @@
 """Rates by hand, and the three playings of the same tasks with a world that is a recording of the real one."""
 
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from worldloom.agents import AgentSpec
 from worldloom.envs.worker import Job
-from worldloom.errors import ConfigError
-from worldloom.evaluate.consistency import consistency_metrics, outcome, record, replay_job
-from worldloom.trajectory import AgentRef, EnvRef, Failure, Step, TaskRef, Trajectory
+from worldloom.errors import ConfigError, ModelError
+from worldloom.evaluate.consistency import consistency_metrics, imagine, outcome, record, replay_job
+from worldloom.trajectory import AgentRef, EnvRef, Failure, Step, TaskRef, Trajectory, read
 
 
 def played(task: str, end: str | None, agent: str = "a", seed: int = 0) -> Trajectory:
@@ -119,3 +121,43 @@ def test_ranks_of_agents_by_hand() -> None:
     found = consistency_metrics(STRONG + WEAK)["rank_agreement"]
     assert found == {"n_agents": 2, "kendall_wm": pytest.approx(1.0)}  # 3 and 1 wins; the replays have 2 and 2
     assert consistency_metrics(STRONG)["rank_agreement"] == {"n_agents": 1}
+
+
+def jobs(count: int) -> list[Job]:
+    return [Job(f"t{n}", AgentSpec("tests.envs.corridor:Walker"), split="test") for n in range(count)]
+
+
+def playing(job: Job, error: Failure | None = None) -> Trajectory:
+    task = TaskRef(id=job.task_id, split=job.split, seed=job.seed)
+    return Trajectory(
+        env=EnvRef(name="e"), task=task, initial_observation="", agent=job.agent.build().ref, steps=[], error=error
+    )
+
+
+def test_where_imagining_is_stopped_what_was_begun_is_kept_and_the_rest_not_begun(tmp_path: Path) -> None:
+    begun = []
+
+    def play_one(job: Job) -> Trajectory:
+        begun.append(job.task_id)
+        if job.task_id == "t1":
+            raise KeyboardInterrupt  # what the waiting thread gets when somebody types Ctrl-C
+        time.sleep(0.2)
+        return playing(job)
+
+    with pytest.raises(KeyboardInterrupt):
+        imagine(tmp_path / "wm.jsonl", jobs(40), play_one, at_once=4)
+    kept = [t.task.id for t in read(tmp_path / "wm.jsonl")]
+    assert sorted([*kept, "t1"]) == sorted(begun)
+    assert len(begun) < 12
+
+
+def test_a_model_that_is_gone_ends_the_run_and_no_episode_is_failed_for_it(tmp_path: Path) -> None:
+    def play_one(job: Job) -> Trajectory:
+        gone = Failure(kind="ModelError", message="no server at http://localhost:1")
+        return playing(job, gone if job.task_id == "t2" else None)
+
+    with pytest.raises(ModelError, match="no server at"):
+        imagine(tmp_path / "wm.jsonl", jobs(3), play_one, at_once=1)
+    assert [t.task.id for t in read(tmp_path / "wm.jsonl")] == ["t0", "t1"]
+    imagine(tmp_path / "wm.jsonl", jobs(3), playing)
+    assert [t.task.id for t in read(tmp_path / "wm.jsonl")] == ["t0", "t1", "t2"]

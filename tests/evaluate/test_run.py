@@ -158,6 +158,10 @@ def test_what_cannot_be_measured_is_refused_before_anything_is_written(
         evaluate(out, model)
     with pytest.raises(ConfigError, match="consistency needs an environment and a split beside the agents"):
         evaluate(out, model, agents=AGENTS, env=CORRIDOR)
+    with pytest.raises(ConfigError, match=r"environment .* is for consistency: give agents, too"):
+        evaluate(out, model, data=data, env=CORRIDOR)
+    with pytest.raises(ConfigError, match="episodes is 0; it must be 1 or more"):
+        evaluate(out, model, data=data, episodes=0)
     with pytest.raises(ModelError, match="there is no model folder"):
         evaluate(out, str(tmp_path / "none"), data=data)
     with pytest.raises(DataError, match=r"none\.jsonl: cannot be read"):
@@ -166,3 +170,24 @@ def test_what_cannot_be_measured_is_refused_before_anything_is_written(
     with pytest.raises(ConfigError, match="holds no episode with a step"):
         evaluate(out, model, data=tmp_path / "empty.jsonl")
     assert not out.exists()
+
+
+def test_records_of_other_data_by_the_same_name_are_refused(data: Path, tiny_lm_folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    write(path, read(data)[:2])
+    evaluate(tmp_path / "run", str(tiny_lm_folder), data=path)
+    write(path, read(data)[2:4])
+    with pytest.raises(ConfigError, match=r"other settings \(fingerprint"):
+        evaluate(tmp_path / "run", str(tiny_lm_folder), data=path)
+
+
+def test_data_of_another_environment_and_agents_given_twice_are_refused(
+    data: Path, tiny_lm_folder: Path, tmp_path: Path
+) -> None:
+    out, model = tmp_path / "run", str(tiny_lm_folder)
+    other = [t.model_copy(update={"env": EnvRef(name="shop")}) for t in read(data)]
+    write(tmp_path / "other.jsonl", other)
+    with pytest.raises(ConfigError, match="has episodes of shop, but consistency is of corridor"):
+        evaluate(out, model, data=tmp_path / "other.jsonl", env=CORRIDOR, agents=AGENTS, **SETTINGS)
+    with pytest.raises(ConfigError, match="two of the agents are the same: gold"):
+        evaluate(out, model, env=CORRIDOR, agents=[AgentSpec("gold"), AgentSpec("gold", {"noise": 0.0})], **SETTINGS)
