@@ -42,7 +42,8 @@ def test_rescoring_gives_the_same_numbers(run: Path, tmp_path: Path) -> None:
     alone = tmp_path / "alone"  # nothing but the records, shuffled, and the metrics without what they tell
     alone.mkdir()
     (alone / "records.jsonl").write_text("".join(random.Random(1).sample(lines, len(lines))))
-    told = {key: before[key] for key in ("name", "environment", "split", "model", "provenance")}
+    kept = ("name", "environment", "environment_version", "split", "model", "provenance")
+    told = {key: before[key] for key in kept}
     (alone / "metrics.json").write_text(json.dumps(told))
     after = rescore(alone)
     assert after["provenance"].pop("rescored")["command"]
