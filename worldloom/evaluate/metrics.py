@@ -68,9 +68,7 @@ def rescore(run: Path, risk: float = TARGET) -> Record:
     if not records:
         raise DataError("there is no record to score; evaluate a model into this folder first", run / RECORDS)
     found = measured(records, risk)
-    if "one_step" in found and "baselines" in before.get(
-        "one_step", {}
-    ):  # older records lack them
+    if "one_step" in found and "baselines" in before.get("one_step", {}):  # older records lack them
         found["one_step"].setdefault("baselines", before["one_step"]["baselines"])
     kept = {name: value for name, value in before.items() if name not in PARTS}
     origin = {**before["provenance"], "rescored": provenance(begun, time.monotonic() - clock)}
