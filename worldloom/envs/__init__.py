@@ -92,13 +92,20 @@ def _check_kinds(target: str, made: Any, options: Mapping[str, Any]) -> None:
     """Refuse what is no number or no truth value where the constructor wants one."""
     try:
         hints = get_type_hints(made.__init__ if inspect.isclass(made) else made)
-    except NameError:  # a name that is there for type checkers only
+    except (NameError, TypeError, AttributeError):  # annotations that only a type checker understands
         return
     for name, value in options.items():
         kinds = set(get_args(hints.get(name)) or [hints.get(name)])
-        if kinds <= {bool, int, float, type(None)} and type(value) not in kinds | ({int} if float in kinds else set()):
+        if kinds <= {bool, int, float, type(None)} and not _is_of(kinds, value):
             wanted = " or ".join(sorted(kind.__name__ for kind in kinds if kind is not type(None)))
             raise ConfigError(f"{target!r}: {name} must be of type {wanted}, not {value!r}")
+
+
+def _is_of(kinds: set[Any], value: Any) -> bool:
+    """A whole number may stand for any, a truth value for none."""
+    if isinstance(value, bool):
+        return bool in kinds
+    return isinstance(value, (*kinds, int) if float in kinds else tuple(kinds))
 
 
 def imported(target: str) -> Any:

@@ -103,12 +103,15 @@ def load_model(model: str | Path, dtype: Any = None) -> Any:
     """A causal language model, in float32 unless ``dtype`` (a ``torch.dtype``) says otherwise.
 
     Raises:
-        ModelError: it cannot be found or fetched; says what to do.
+        ModelError: it cannot be found or fetched, is damaged, or reads to both sides; says what to do.
     """
     import torch
     from transformers import AutoModelForCausalLM
 
-    return _load(AutoModelForCausalLM, model, dtype=dtype or torch.float32)
+    found = _load(AutoModelForCausalLM, model, dtype=dtype or torch.float32)
+    if any(name.endswith("ForMaskedLM") for name in found.config.architectures or []):  # it would see what comes next
+        raise ModelError(f"{str(model)!r} is a masked language model ({found.config.model_type}); give a causal one")
+    return found
 
 
 def _load(loader: Any, model: str | Path, **options: Any) -> Any:
