@@ -252,6 +252,7 @@ def test_a_tuple_is_recorded_once_and_known_again(tmp_path: Path) -> None:
         ("tests.test_collect:Wanderer", {"note": Path("x")}, "note of agent .*Wanderer' cannot be written down"),
         ("tests.test_collect:Wanderer", {"hurry": float("nan")}, "hurry of agent .* cannot be written down"),
         ("scripted-alfworld", {"skill": "high"}, "skill must be of type float, not 'high'"),
+        ("scripted-alfworld", {"skill": True}, "skill must be of type float, not True"),
         ("scripted-alfworld", {"skill": 7}, "skill is a chance between 0 and 1, not 7"),
         ("scripted-alfwrld", {}, "did you mean 'scripted-alfworld'"),
         ("replay", {"actions": "look"}, "a list of actions, not 'look'"),
