@@ -74,6 +74,10 @@ ERRORS = {
     "nothing to do": (["evaluate", "x", "--out", "{tmp}/e"], "nothing to evaluate: give real episodes"),
     "anchor": (["evaluate", "x", "--out", "{tmp}/e", "--anchor", "frist=1"], "did you mean 'first'?"),
     "nothing to score again": (["rescore", "{tmp}/none"], "{tmp}/none/metrics.json: cannot be read"),
+    "key": (["collect", "--out", "{tmp}/r", "-a", "llm:model=m,api_key=sk-1"], "api_key would be written down"),
+    "gold": (["envs", "check", "alfworld", "-o", "gold=maybe"], "gold must be of type bool, not 'maybe'"),
+    "out is a file": (["collect", "--out", "{tmp}/t.jsonl", "--tasks", "1"], "{tmp}/t.jsonl is a file; give a folder"),
+    "out within a file": (["collect", "--out", "{tmp}/t.jsonl/r", "--tasks", "1"], "t.jsonl/r: Not a directory"),
     "no split": (["evaluate", "x", "--out", "{tmp}/e", "-a", "gold", "--env", "alfworld"], "needs an environment"),
 }  # fmt: skip
 
@@ -120,6 +124,10 @@ def test_a_mistake_leaves_no_run_behind_that_refuses_the_corrected_command(tmp_p
         (["collect", "--out", "x", "--task", "1"], "No such option: --task"),
         (["collect"], "Missing option '--out'"),
         (["collect", "--out", "x", "--tasks", "many"], "Invalid value for '--tasks'"),
+        (["collect", "--out", "x", "--max-steps", "0"], "Invalid value for '--max-steps'"),
+        (["collect", "--out", "x", "--workers", "0"], "Invalid value for '--workers'"),
+        (["demo", "--minutes", "nan"], "Invalid value for '--minutes'"),
+        (["evaluate", "x", "--out", "x", "--record", "docs"], "Invalid value for '--record'"),
     ],
 )
 def test_wrong_usage_is_told_with_a_suggestion(arguments: list[str], message: str) -> None:
@@ -186,3 +194,34 @@ def test_collect_from_the_command_line(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == read_json(out / "summary.json")
     assert json.loads(done.stdout)["by_agent"] == {"gold(noise=0.2)": {"success": 5}, "walker": {"success": 5}}
     assert "collect: 10/10 episodes" in done.stderr
+
+
+def test_a_run_of_nothing_but_errors_says_so_and_keeps_them(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = worldloom(
+        "collect", "--out", out, "--env", "tests.envs.corridor:Corridor", "--split", "test", "--tasks", "2",
+        "--workers", "1", "-a", "llm:model=m,base_url=http://127.0.0.1:9/v1,retries=0",
+    )  # fmt: skip
+    assert done.returncode == 1
+    told = done.stderr.splitlines()[-1]
+    assert told.startswith("error: every one of 2 episodes ended in an error, 2 of them in 'ModelError: ")
+    assert read_json(out / "summary.json")["outcomes"] == {"error": 2} == json.loads(done.stdout)["outcomes"]
+
+
+def test_warnings_of_the_library_show_no_source(tmp_path: Path) -> None:
+    path = tmp_path / "trajectories.jsonl"
+    path.write_text("{}\n")
+    done = worldloom(
+        "collect", "--out", tmp_path, "--env", "tests.envs.corridor:Corridor", "--split", "test", "--tasks", "1",
+        "--workers", "1", "-a", "tests.envs.corridor:Walker",
+    )  # fmt: skip
+    assert done.stderr.splitlines()[0] == f"WARNING: left out: {path}:1: env: Field required"
+    assert "warnings.warn" not in done.stderr
+
+
+def test_the_help_of_training_lists_its_settings() -> None:
+    lines = [" ".join(line.split()) for line in worldloom("train", "--help").stdout.splitlines()]
+    assert "epochs=1.0 (float)" in lines
+    assert 'schedule="cosine" (constant, linear, cosine)' in lines
+    assert "max_tokens=null (int or null)" in lines
+    assert "mixture=null (NAME: NUMBER, ... or null)" in lines

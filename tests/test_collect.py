@@ -178,6 +178,7 @@ def test_the_summary_counts_as_by_hand() -> None:
         "invalid": 1 / 5,
         "no_change": 2 / 4,
         "by_agent": {"s": {"success": 1, "unknown": 1}, "s(skill=0.5)": {"truncated": 1, "error": 1}},
+        "errors": {"E: m": 1},
     }
 
 
@@ -201,4 +202,104 @@ def test_the_folder_says_how_it_was_made_but_not_where_the_data_lies(tmp_path: P
         "seed": 0,
         "max_steps": 50,
     }
-    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "summary.json", "trajectories.jsonl"}
+    assert {path.name for path in tmp_path.iterdir()} == {".lock", "config.json", "summary.json", "trajectories.jsonl"}
+
+
+class Listing(Agent):
+    """Takes a tuple, and keeps one."""
+
+    name = "listing"
+
+    def __init__(self, actions: tuple[str, ...] = ()):
+        self.actions = tuple(actions)
+
+    def begin(self, start: Start) -> None:
+        pass
+
+    def act(self, observation: str) -> Decision:
+        return Decision(*self.actions[:1])
+
+
+class Nameless(Agent):
+    """Forgets its name."""
+
+    def begin(self, start: Start) -> None:
+        pass
+
+    def act(self, observation: str) -> Decision:
+        return Decision("look")
+
+
+class Raising(Nameless):
+    name = "raising"
+
+    def __init__(self) -> None:
+        raise KeyError("home")
+
+
+def test_a_tuple_is_recorded_once_and_known_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        agent = AgentSpec("tests.test_collect:Listing", {"actions": ("look", "go east")})
+        collect(tmp_path, CORRIDOR, [agent], "test", tasks=2, max_steps=1, workers=1)
+    assert len(read(tmp_path / "trajectories.jsonl")) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "message"),
+    [
+        ("tests.test_collect:Nameless", {}, "cannot be built: AttributeError: .* has a `name`"),
+        ("tests.test_collect:Raising", {}, "'tests.test_collect:Raising' cannot be built: KeyError: 'home'"),
+        ("tests.test_collect:Wanderer", {"note": Path("x")}, "note of agent .*Wanderer' cannot be written down"),
+        ("tests.test_collect:Wanderer", {"hurry": float("nan")}, "hurry of agent .* cannot be written down"),
+        ("scripted-alfworld", {"skill": "high"}, "skill must be of type float, not 'high'"),
+        ("scripted-alfworld", {"skill": True}, "skill must be of type float, not True"),
+        ("scripted-alfworld", {"skill": 7}, "skill is a chance between 0 and 1, not 7"),
+        ("scripted-alfwrld", {}, "did you mean 'scripted-alfworld'"),
+        ("replay", {"actions": "look"}, "a list of actions, not 'look'"),
+        ("llm", {"model": "m", "api_key": "sk-SECRET"}, "api_key would be written down .* OPENAI_API_KEY"),
+        ("llm", {"model": "m", "temperature": "hot"}, "temperature must be of type float, not 'hot'"),
+    ],
+)
+def test_an_agent_that_cannot_play_is_refused_before_anything_is_written(
+    tmp_path: Path, name: str, params: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as refused:
+        collect(tmp_path / "run", CORRIDOR, [AgentSpec(name, params)], "test", tasks=1)
+    assert "sk-SECRET" not in str(refused.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("setting", [{"max_steps": 0}, {"max_steps": -1}, {"workers": 0}])
+def test_numbers_out_of_range_are_refused_even_if_nothing_is_missing(tmp_path: Path, setting: dict[str, int]) -> None:
+    collect(tmp_path, CORRIDOR, AGENTS[2:], "test", tasks=1, workers=1)
+    with pytest.raises(ConfigError, match=r"it must be at least 1"):
+        collect(tmp_path, CORRIDOR, AGENTS[2:], "test", **{"tasks": 1, "workers": 1, **setting})
+
+
+def test_it_says_how_many_tasks_all_are(caplog: pytest.LogCaptureFixture) -> None:
+    choose_tasks(CORRIDOR, "train", None, 0)
+    assert caplog.messages == ["no number of tasks was given: all 20 of split 'train' are played"]
+
+
+class Odd(Corridor):
+    """Says half a surrogate pair, and gives a reward that is no number on one task."""
+
+    def step(self, action: str) -> Any:
+        found = super().step(action)
+        reward = float("nan") if self.task == "test-1" else found.reward
+        return found._replace(observation=found.observation + "\ud800", reward=reward)
+
+    def reset(self, task_id: str, seed: int = 0) -> Any:
+        self.task = task_id
+        return super().reset(task_id, seed)
+
+
+def test_half_a_surrogate_pair_is_kept_and_no_number_is_no_reward(tmp_path: Path) -> None:
+    env = EnvSpec("tests.test_collect:Odd")
+    for _ in range(2):  # a restart finds them again
+        summary = collect(tmp_path, env, AGENTS[2:], "test", tasks=5, max_steps=2, workers=1)
+        assert summary["outcomes"] == {"truncated": 4, "error": 1}
+    found = {t.task.id: t for t in read(tmp_path / "trajectories.jsonl", strict=True)}
+    assert len(found) == 5
+    assert found["test-0"].steps[0].observation.endswith("\ud800")
+    assert "finite number" in found["test-1"].error.message

@@ -54,3 +54,9 @@ def test_every_shipped_config_can_be_read() -> None:
     assert shipped
     shown = {path: train_config(path) for path in shipped}
     assert any("Qwen2.5-7B" in config.model for config in shown.values())
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_bytes(b"model: \xff\xfe")
+    with pytest.raises(ConfigError, match=r"c\.yaml: is not YAML"):
+        train_config(tmp_path / "c.yaml")

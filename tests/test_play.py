@@ -7,7 +7,7 @@ import pytest
 
 from tests.envs.corridor import Corridor
 from worldloom.envs import EnvSpec
-from worldloom.play import play
+from worldloom.play import NOT_YET, play
 
 CORRIDOR = EnvSpec("tests.envs.corridor:Corridor", {"longest": 3})
 
@@ -23,7 +23,7 @@ def test_a_real_episode_to_its_end() -> None:
     plan = Corridor(3).reset("train-0").gold_actions
     told = played(":actions", ":undo", *plan, "never asked")
     assert told[0].startswith("corridor train-0\n")
-    assert told[1:3] == ["not known here", "a real environment cannot take a step back"]
+    assert told[1:3] == [NOT_YET, "a real environment cannot take a step back"]
     assert len(told) == 3 + len(plan) + 1
     assert told[-1] == "the end: success, reward 1.0"
 
@@ -39,3 +39,10 @@ def test_an_imagined_episode_can_be_taken_back(tiny_lm_folder: Path, undo: bool)
     assert told[0].startswith("world-model:corridor train-0\n")
     assert told[2:3] == (["the last step is undone"] if undo else [])
     assert not undo or told[3].startswith("cannot take back 1 steps")
+
+
+def test_commands_are_not_sent_to_the_world() -> None:
+    told = played(":bogus", "look", ":actions")
+    assert told[1].startswith("there is no ':bogus'; An action, or :actions")
+    assert told[3].splitlines()[:3] == ["go east", "go west", "look"]
+    assert len(told) == 4

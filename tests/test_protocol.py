@@ -199,3 +199,14 @@ def test_trajectories_written_as_messages_are_read_back(
     path = tmp_path_factory.mktemp("rows") / "w2w.jsonl"
     write_messages(path, [episode(steps, observation)] * 2)
     assert [(t.initial_observation, t.steps) for t in read_messages(path)] == [(observation, steps)] * 2
+
+
+def test_rows_that_are_deep_or_odd_do_not_take_the_rest_with_them(tmp_path: Path) -> None:
+    path, again = tmp_path / "rows.jsonl", tmp_path / "again.jsonl"
+    odd = '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "half \\ud800"}]}'
+    path.write_text("\n".join(['{"messages": ' + "[" * 100_000, odd]) + "\n")
+    bad, row = scan_messages(path)
+    assert isinstance(bad, BadLine) and bad.line == 1 and bad.reason.startswith("is not JSON: maximum recursion")
+    assert isinstance(row, Row) and row.trajectory.steps[0].observation == "half \ud800"
+    write_messages(again, [row.trajectory])
+    assert read_messages(again)[0].steps == row.trajectory.steps

@@ -123,3 +123,76 @@ def test_provenance_says_where_a_result_comes_from(monkeypatch: pytest.MonkeyPat
     assert found["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
     asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (found["git_commit"] or "").removesuffix("+changes") == asked.stdout.strip()
+
+
+HOLDER = (
+    "import sys; from pathlib import Path; from worldloom.runs import open_run\n"
+    "open_run(Path(sys.argv[1]), {'n': 1}); print('open', flush=True); sys.stdin.read()"
+)
+
+
+def holder(folder: Path, **env: str) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [sys.executable, "-c", HOLDER, folder], cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True,
+        env={**os.environ, **env},
+    )  # fmt: skip
+
+
+def test_a_run_is_one_processes_own_until_it_dies(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with holder(folder) as first:
+        assert first.stdout.readline() == "open\n"
+        with pytest.raises(ConfigError, match=f"another process is at work in {folder}; wait until it ends, or choose"):
+            open_run(folder, {"n": 1})
+        first.kill()
+    open_run(folder, {"n": 1})
+    open_run(folder, {"n": 1})  # a stage within a stage of the same process
+    with holder(folder) as late:
+        assert "another process is at work" in late.communicate(timeout=60)[1]
+    with holder(folder, RANK="1") as launched:  # beside the main process of `accelerate launch`
+        assert launched.communicate("", timeout=60)[0] == "open\n"
+
+
+def test_a_file_is_no_folder_and_what_json_lacks_is_named(tmp_path: Path) -> None:
+    (tmp_path / "f").touch()
+    with pytest.raises(ConfigError, match="f is a file; give a folder for the run"):
+        open_run(tmp_path / "f", CONFIG)
+    with pytest.raises(ConfigError, match="where of a run cannot be written down"):
+        open_run(tmp_path / "run", {"where": Path("x")})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"[1]", "does not hold a run's settings"), (b"\xff{}", "is not JSON"), (b"[" * 100_000, "is not JSON")],
+)
+def test_damaged_settings_are_named(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(DataError, match=rf"config\.json: {message}"):
+        open_run(tmp_path, CONFIG)
+
+
+def test_half_a_surrogate_pair_is_written_as_json_has_it(tmp_path: Path) -> None:
+    with Log(tmp_path / "r.jsonl") as log:
+        log.append(json.dumps({"said": "\ud800!"}, ensure_ascii=False))
+    write_json(tmp_path / "m.json", {"said": "\udc00"})
+    assert (tmp_path / "r.jsonl").read_bytes() == b'{"said": "\\ud800!"}\n'
+    assert list(read_records(tmp_path / "r.jsonl")) == [{"said": "\ud800!"}]
+    assert read_json(tmp_path / "m.json") == {"said": "\udc00"}
+
+
+def test_a_full_disk_names_the_file_and_keeps_what_was_whole(tmp_path: Path) -> None:
+    """A limit on the size of files stands for the disk: a write that meets it is cut, the next one refused."""
+    code = (
+        "import resource, sys; from pathlib import Path; from worldloom.runs import Log\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64)); log = Log(Path(sys.argv[1]))\n"
+        "log.append('1' * 40)\n"
+        "try: log.append('2' * 40)\n"
+        "except OSError as error: print(error.filename)"
+    )
+    path = tmp_path / "r.jsonl"
+    done = subprocess.run([sys.executable, "-c", code, path], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{path}\n"
+    Log(path).close()
+    assert path.read_text() == "1" * 40 + "\n"
+    assert path.with_name("r.jsonl.torn").read_text() == "2" * 23 + "\n"

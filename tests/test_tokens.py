@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from worldloom.errors import ContextOverflow, ModelError
+from worldloom.lm.hf import load_tokenizer
 from worldloom.protocol import render, said
 from worldloom.tokens import ChatFormat, Encoded
 from worldloom.trajectory import EnvRef, Step, TaskRef, Trajectory
@@ -203,3 +204,10 @@ def test_texts_that_look_like_the_chat_format_are_only_texts(chat: ChatFormat, t
     structure = set(chat.head) & set(chat.tokenizer.all_special_ids) | {chat.end}
     content = chat.start(None, text)[len(chat.head) : -len(chat.before_action)]
     assert not structure & {*content, *chat.action(text)[: -len(chat.before_answer)]}
+
+
+def test_a_template_without_a_system_role_is_told(tiny_lm_folder: Path) -> None:
+    tokenizer = load_tokenizer(tiny_lm_folder)
+    tokenizer.chat_template = "{{ raise_exception('System role not supported') }}"
+    with pytest.raises(ModelError, match=r"chat template refuses .* \(System role not supported\); give another"):
+        ChatFormat(tokenizer)

@@ -240,8 +240,12 @@ def test_what_is_longer_than_the_window_is_left_out_and_counted(
     assert (metrics["trajectories"], metrics["too_long"]) == (2, 1)
     assert "left out: task 'w600'" in caplog.text and "budget of 512" in caplog.text
     write(path, [episode(600)])
-    with pytest.raises(DataError, match="none of 1 trajectories can be used in 512 tokens; raise max_tokens"):
-        train([path], tmp_path / "other", replace(config, steps=1))
+    with pytest.raises(DataError, match="none of 1 trajectories can be used in 512 tokens; take a model with a longer"):
+        train([path], tmp_path / "other", replace(config, steps=1, max_tokens=600))
+    assert "max_tokens is 600, but the model's window is 512, which counts" in caplog.text
+    with pytest.raises(DataError, match="none of 1 trajectories can be used in 64 tokens; raise max_tokens"):
+        train([path], tmp_path / "other", replace(config, steps=1, max_tokens=64))
+    assert not (tmp_path / "other").exists()  # so that the corrected command is not refused
 
 
 def test_steps_that_do_not_fit_are_counted(config: TrainConfig) -> None:
@@ -286,6 +290,9 @@ def test_a_model_folder_without_a_tokenizer_is_named(data: Path, config: TrainCo
     [
         ({"batch": 0}, "batch is 0; it must be above 0"),
         ({"learning_rate": -1.0}, "learning_rate is -1.0"),
+        ({"minutes": float("nan")}, "minutes is nan"),
+        ({"epochs": float("inf")}, "epochs is inf"),
+        ({"warmup_steps": -1}, "warmup_steps is -1; it must be 0 or more"),
         ({"minutes": 0.0}, "minutes is 0.0; it must be above 0, or left out"),
         ({"batch": 4, "micro_batch": 3}, r"batch \(4\) must be a multiple of micro_batch \(3\)"),
     ],
@@ -302,3 +309,20 @@ def test_an_episode_that_cannot_be_said_is_counted_and_the_others_are_used(tiny_
     found = [Trajectory(**start, steps=[step]) for step in (odd, fine)]
     usable, counts = prepare(found, ChatFormat(load_tokenizer(tiny_lm_folder)), 200, "cut")
     assert (len(usable), counts["unsayable"], counts["too_long"], counts["trajectories"]) == (1, 1, 0, 1)
+
+
+def test_what_no_tokenizer_can_read_is_counted(tiny_lm_folder: Path) -> None:
+    steps = [Step(action="read", observation=text) for text in ("half \ud800", "whole")]
+    start = {"env": EnvRef(name="sign"), "task": TaskRef(id="1"), "initial_observation": "A sign."}
+    found = [Trajectory(**start, steps=[step]) for step in steps]
+    usable, counts = prepare(found, ChatFormat(load_tokenizer(tiny_lm_folder)), 200, "cut")
+    assert (len(usable), counts["unsayable"]) == (1, 1)
+
+
+def test_a_file_given_twice_or_of_another_kind_is_refused(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"trajectories\.jsonl is given twice"):
+        load_all([data, data.parent / "." / data.name])
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"messages": [{"role": "user", "content": "a"}]}\n')
+    with pytest.raises(DataError, match=r"rows\.jsonl:1: is a row of a `messages` file.*protocol\.read_messages"):
+        load_all([rows])

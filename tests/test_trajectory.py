@@ -159,3 +159,14 @@ def test_outcomes(steps: list[Step], error: dict[str, str] | None, expected: str
     row = Trajectory(env=EnvRef(name="e"), task=TaskRef(id="1"), initial_observation="", steps=steps, error=error)
     assert row.outcome == expected
     assert row.actions == [step.action for step in steps]
+
+
+def test_half_a_surrogate_pair_survives_and_a_reward_is_a_number(tmp_path: Path) -> None:
+    step = Step(action="say \udfff", observation="\ud800")
+    told = Trajectory(env=EnvRef(name="e"), task=TaskRef(id="t"), initial_observation="x", steps=[step])
+    write(tmp_path / "t.jsonl", [told])
+    assert b"\\ud800" in (tmp_path / "t.jsonl").read_bytes()
+    assert read(tmp_path / "t.jsonl", strict=True) == [told]
+    line = told.to_json().replace('"\ud800"', '"", "reward": NaN')
+    with pytest.raises(DataError, match=r"steps\.0\.reward: Input should be a finite number"):
+        Trajectory.from_json(line)

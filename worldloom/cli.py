@@ -4,14 +4,16 @@ import json
 import logging
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from worldloom.cli_data import app as data_app
 from worldloom.cli_data import show
-from worldloom.errors import ConfigError, WorldloomError
+from worldloom.errors import ConfigError, EnvError, WorldloomError
 
 ABOUT = "Turn an agent's interaction logs into an LLM world model, and measure how far it can be trusted."
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=ABOUT)
@@ -26,11 +28,11 @@ AgentList = Annotated[
     list[str] | None, typer.Option("--agent", "-a", help="NAME or NAME:KEY=VALUE,KEY=VALUE; repeatable.")
 ]
 Seed = Annotated[int, typer.Option(help="Draws tasks and drives agents.")]
-Workers = Annotated[int, typer.Option(help="Processes that play real environments.")]
+Workers = Annotated[int, typer.Option(min=1, help="Processes that play real environments.")]
 Risk = Annotated[
     float, typer.Option(min=0.001, max=0.999, help="Share of accepted steps that may be wrong (confidence).")
 ]
-MaxSteps = Annotated[int, typer.Option(help="Steps after which an episode is truncated.")]
+MaxSteps = Annotated[int, typer.Option(min=1, help="Steps after which an episode is truncated.")]
 
 
 def value_of(text: str) -> Any:
@@ -96,7 +98,9 @@ def collect(
     option: Option = None,
     agent: AgentList = None,
     split: Annotated[str, typer.Option(help="Split to take tasks from.")] = "train",
-    tasks: Annotated[int | None, typer.Option(help="How many tasks; all of them if not given.")] = None,
+    tasks: Annotated[
+        int | None, typer.Option(help="How many tasks; if not given all of them, which may be thousands.")
+    ] = None,
     agents_per_task: Annotated[int, typer.Option(help="How many of the agents play each task.")] = 1,
     seed: Seed = 0,
     max_steps: MaxSteps = 50,
@@ -107,12 +111,17 @@ def collect(
 
     agents = agent_specs(agent) or default_agents(env)
     spec = env_spec(env, option)
-    show(
-        stage.collect(
-            out, spec, agents, split, tasks=tasks, agents_per_task=agents_per_task, seed=seed, max_steps=max_steps,
-            workers=workers,
-        )
+    summary = stage.collect(
+        out, spec, agents, split, tasks=tasks, agents_per_task=agents_per_task, seed=seed, max_steps=max_steps,
+        workers=workers,
     )  # fmt: skip
+    show(summary)
+    if 0 < summary["episodes"] == summary["outcomes"].get("error"):
+        told, count = next(iter(summary["errors"].items()))
+        raise EnvError(
+            f"every one of {summary['episodes']} episodes ended in an error, {count} of them in {told!r}; they are "
+            f"recorded in {out / stage.TRAJECTORIES}; put it right and choose another folder"
+        )
 
 
 @app.command()
@@ -180,13 +189,25 @@ def conversations(
     show(write_conversations(exchanges, out))
 
 
-@app.command()
+class _WithSettings(TyperCommand):
+    """Help that ends on what ``--set`` takes; looked up only when it is asked for."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from rich.markup import escape
+
+        from worldloom.config import described
+
+        self.epilog = "\n\n".join(["Settings of --set and --config:", *map(escape, described())])
+        super().format_help(ctx, formatter)
+
+
+@app.command(cls=_WithSettings)
 def train(
     data: Annotated[list[Path], typer.Argument(help="Trajectory files (JSON Lines).")],
     out: Annotated[Path, typer.Option(help="Folder for the model; started again it goes on.")],
     config: Annotated[Path | None, typer.Option(help="YAML file with settings; see configs/.")] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", "-s", help="KEY=VALUE over the config; repeatable.")
+        list[str] | None, typer.Option("--set", "-s", help="KEY=VALUE over the config; repeatable; see below.")
     ] = None,
 ) -> None:
     """Fine-tune a language model into a world model."""
@@ -223,7 +244,7 @@ def evaluate(
     risk: Risk = 0.05,
     name: Annotated[str | None, typer.Option(help="Name in metrics.json.")] = None,
     record: Annotated[
-        Path | None, typer.Option(help="Also write the metrics there (results/NAME/metrics.json).")
+        Path | None, typer.Option(dir_okay=False, help="Also write the metrics there (results/NAME/metrics.json).")
     ] = None,
 ) -> None:
     """Measure a world model: one-step fidelity, confidence and consistency, with a report."""
@@ -334,10 +355,15 @@ def main() -> None:
     # Threads that wait must not spin: beside any other process, that slows torch down many times over.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    warnings.formatwarning = lambda message, *_, **__: f"WARNING: {message}\n"
     try:
         app()
     except WorldloomError as error:
         typer.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    except OSError as error:  # a folder that cannot be written, a full disk
+        logging.getLogger(__name__).debug("", exc_info=True)
+        typer.echo(f"error: {error.filename or type(error).__name__}: {error.strerror or error}", err=True)
         sys.exit(1)
     except SystemExit as end:  # what typer makes of an interrupt, too
         if end.code == STOPPED:

@@ -1,5 +1,7 @@
 """Stage 1: environments x agents -> trajectories, in parallel and resumable."""
 
+import json
+import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +19,8 @@ from worldloom.progress import progress
 from worldloom.rollout import MAX_STEPS
 from worldloom.runs import Log, open_run, write_json
 from worldloom.trajectory import EnvRef, Trajectory, read
+
+logger = logging.getLogger(__name__)
 
 TRAJECTORIES = "trajectories.jsonl"
 
@@ -56,12 +60,22 @@ def collect(
         "seed": seed,
         "max_steps": max_steps,
     }
+    _check(agents, max_steps, workers)
     jobs = plan(choose_tasks(env, split, tasks, seed), agents, split, agents_per_task, seed, max_steps)
     open_run(out, config)
     play(out / TRAJECTORIES, env, jobs, workers)
     summary = summarize(read(out / TRAJECTORIES))
     write_json(out / "summary.json", summary)
     return summary
+
+
+def _check(agents: Sequence[AgentSpec], max_steps: int, workers: int) -> None:
+    """Refuse what could not play a single step, before anything is written."""
+    for name, value in (("max_steps", max_steps), ("workers", workers)):
+        if value < 1:
+            raise ConfigError(f"{name} is {value}; it must be at least 1")
+    for agent in agents:
+        agent.build()
 
 
 def choose_tasks(env: EnvSpec, split: str, count: int | None, seed: int) -> list[str]:
@@ -73,6 +87,7 @@ def choose_tasks(env: EnvSpec, split: str, count: int | None, seed: int) -> list
     with env.build() as world:
         ids = list(world.task_ids(split))
     if count is None:
+        logger.warning("no number of tasks was given: all %d of split %r are played", len(ids), split)
         return ids
     if not 1 <= count <= len(ids):
         raise ConfigError(f"{count} tasks asked of split {split!r} of {env.name}, which has {len(ids)}")
@@ -137,7 +152,7 @@ def job_key(job: Job) -> tuple[str, str, str, int | None]:
 
 
 def _said(params: dict[str, Any]) -> str:
-    return str(sorted(params.items()))
+    return str(sorted(json.loads(json.dumps(params)).items()))  # as a file gives them back
 
 
 def summarize(trajectories: Sequence[Trajectory]) -> dict[str, Any]:
@@ -145,23 +160,29 @@ def summarize(trajectories: Sequence[Trajectory]) -> dict[str, Any]:
 
     ``invalid`` is the share of actions that the environment had not listed as admissible, ``no_change`` the share
     of the others after which the admissible actions stayed the same; both over the steps where that is known.
+    ``errors`` (only where there are any) are the five commonest, with their numbers.
     ``not_recorded`` (only where there are any) counts the steps that a recorded world could not answer.
     """
     outcomes = Counter(t.outcome or "unknown" for t in trajectories)
+    errors = Counter(f"{t.error.kind}: {t.error.message}" for t in trajectories if t.error)
     kinds = Counter(step.action.split(" ")[0] for t in trajectories for step in t.steps)
     checked = [c for t in trajectories for c in _checks(t)]
     invalid = sum(c == "invalid" for c in checked)
     not_recorded = sum(step.not_recorded is True for t in trajectories for step in t.steps)
-    return {
-        "episodes": len(trajectories),
-        "outcomes": dict(outcomes.most_common()),
-        "steps": sum(kinds.values()),
-        "success_rate": outcomes["success"] / len(trajectories) if trajectories else None,
-        "action_kinds": dict(kinds.most_common(20)),
-        "invalid": invalid / len(checked) if checked else None,
-        "no_change": checked.count("no_change") / (len(checked) - invalid) if len(checked) > invalid else None,
-        "by_agent": {name: dict(found.most_common()) for name, found in sorted(_by_agent(trajectories).items())},
-    } | ({"not_recorded": not_recorded} if not_recorded else {})
+    return (
+        {
+            "episodes": len(trajectories),
+            "outcomes": dict(outcomes.most_common()),
+            "steps": sum(kinds.values()),
+            "success_rate": outcomes["success"] / len(trajectories) if trajectories else None,
+            "action_kinds": dict(kinds.most_common(20)),
+            "invalid": invalid / len(checked) if checked else None,
+            "no_change": checked.count("no_change") / (len(checked) - invalid) if len(checked) > invalid else None,
+            "by_agent": {name: dict(found.most_common()) for name, found in sorted(_by_agent(trajectories).items())},
+        }
+        | ({"errors": dict(errors.most_common(5))} if errors else {})
+        | ({"not_recorded": not_recorded} if not_recorded else {})
+    )
 
 
 def _checks(trajectory: Trajectory) -> Iterator[str]:

@@ -1,10 +1,12 @@
 """Training settings: their kinds and defaults, from a YAML file and from single values."""
 
+import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -50,16 +52,33 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "learning_rate", "batch", "micro_batch", "save_minutes"):
-            if getattr(self, name) <= 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be above 0")
         for name in ("steps", "minutes", "max_tokens", "lora_rank"):
-            if (value := getattr(self, name)) is not None and value <= 0:
+            if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
                 raise ConfigError(f"{name} is {value}; it must be above 0, or left out")
+        for name in ("warmup_steps", "max_grad_norm", "weight_decay"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be 0 or more")
         if self.batch % self.micro_batch:
             raise ConfigError(f"batch ({self.batch}) must be a multiple of micro_batch ({self.micro_batch})")
         for env, weight in (self.mixture or {}).items():
             if not 0 < weight < math.inf:
                 raise ConfigError(f"mixture gives {env!r} the weight {weight}; it must be above 0")
+
+
+def described() -> list[str]:
+    """Each setting with its kind and default, as ``NAME=DEFAULT (KIND)``."""
+    return [f"{f.name}={json.dumps(f.default)} ({_kind(f.type)})" for f in fields(TrainConfig)]
+
+
+def _kind(hint: Any) -> str:
+    """A setting's annotation as a person says it."""
+    if get_origin(hint) is Literal:
+        return ", ".join(get_args(hint))
+    if isinstance(hint, UnionType):
+        return " or ".join("null" if part is type(None) else _kind(part) for part in get_args(hint))
+    return "NAME: NUMBER, ..." if get_origin(hint) is not None else str(hint.__name__)
 
 
 def train_config(path: Path | None = None, values: Mapping[str, Any] | None = None) -> TrainConfig:
@@ -85,7 +104,7 @@ def _load(path: Path) -> dict[str, Any]:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: is not YAML: {error}") from error
     if not isinstance(found, dict):
         raise ConfigError(f"{path}: must hold KEY: VALUE lines")

@@ -1,11 +1,13 @@
 """The main job in one command: play composed ALFWorld, learn it, measure what was learnt."""
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from worldloom.agents import AgentSpec
 from worldloom.collect import TRAJECTORIES, collect
 from worldloom.envs import EnvSpec
+from worldloom.errors import ConfigError
 
 FULL_MINUTES = 25
 
@@ -43,11 +45,16 @@ def demo(out: Path, minutes: float = FULL_MINUTES, workers: int = 2) -> dict[str
 
     Returns:
         The metrics, also in ``out/evaluate/metrics.json``; the report is ``out/evaluate/report.html``.
+
+    Raises:
+        ConfigError: ``minutes`` is less than half a minute, or no number.
     """
     from worldloom.config import TrainConfig
     from worldloom.evaluate.run import evaluate
     from worldloom.train import train
 
+    if not 0.5 <= minutes < math.inf:
+        raise ConfigError(f"minutes is {minutes}; it must be at least 0.5")
     sizes, env = Sizes.of(minutes), EnvSpec("alfworld", {"games": "composed"})
     agents = mixed_agents()[:4]  # those that mostly act with a purpose: four levels of noise
     collect(out / "train", env, agents, "train", tasks=sizes.episodes, max_steps=30, workers=workers)

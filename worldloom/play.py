@@ -7,6 +7,8 @@ from worldloom.envs.base import Environment, Observation
 from worldloom.errors import ConfigError, EnvError
 
 HELP = "An action, or :actions (what is possible here), :undo (imagined worlds), :quit"
+NOT_KNOWN = "not known here"
+NOT_YET = "known after the first action, in worlds that say it; try one, such as look"
 
 Ask = Callable[[], str | None]
 Tell = Callable[[str], None]
@@ -50,13 +52,16 @@ def _imagined(model: str, real: Environment, task: str, start: Observation) -> E
 
 def _go_on(world: Environment, ask: Ask, tell: Tell) -> None:
     possible: list[str] | None = None
+    moved = False
     while (said := ask()) not in (None, ":quit"):
         if said == ":actions":
-            tell("\n".join(possible) if possible else "not known here")
+            tell("\n".join(possible) if possible else NOT_KNOWN if moved else NOT_YET)
         elif said == ":undo":
             tell(_undone(world))
+        elif said and said.startswith(":"):
+            tell(f"there is no {said!r}; {HELP}")
         else:
-            result = world.step(said or "")
+            result, moved = world.step(said or ""), True
             possible = result.info.get("admissible_actions")
             tell(result.observation)
             if result.terminated or result.truncated:

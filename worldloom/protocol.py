@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
 from worldloom.errors import DataError, ProtocolError
-from worldloom.trajectory import BadLine, EnvRef, Step, TaskRef, Terminal, Trajectory, numbered_lines
+from worldloom.trajectory import ESCAPED, BadLine, EnvRef, Step, TaskRef, Terminal, Trajectory, numbered_lines
 
 MARKERS: Mapping[Terminal, str] = {"success": " [SUCCESS]", "failure": " [FAILURE]"}
 CONTEXT_END = "\n\n"
@@ -132,7 +132,7 @@ def trajectory_of_row(raw: bytes, env: str = "unknown", task_id: str = "unknown"
     """
     try:
         row = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProtocolError(f"is not JSON: {error}") from error
     return from_row(row, env, task_id)
 
@@ -187,4 +187,4 @@ def read_messages(path: Path | str, env: str = "unknown", *, strict: bool = True
 def write_messages(path: Path | str, trajectories: Iterable[Trajectory]) -> None:
     """Write a ``messages`` file that Word2World and LLaMA-Factory load."""
     lines = (json.dumps(messages_row(t), ensure_ascii=False) + "\n" for t in trajectories)
-    Path(path).write_text("".join(lines), encoding="utf-8")
+    Path(path).write_text("".join(lines), encoding="utf-8", errors=ESCAPED)

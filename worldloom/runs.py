@@ -8,22 +8,31 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from filelock import FileLock, Timeout
 
 from worldloom.errors import ConfigError, DataError
 
 PACKAGES = ("worldloom", "torch", "transformers", "peft", "accelerate", "alfworld", "textworld")
 BLOCK = 1 << 20  # bytes read at once
+LOCK = ".lock"
+RANKS = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK")  # as torchrun, MPICH and Open MPI tell processes apart
+
+_held: dict[Path, FileLock] = {}  # folders of runs that this process works in
 
 
 def write_json(path: Path, data: Any) -> None:
     """Write a JSON file in one move, so that a reader never sees half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{os.getpid()}.part")  # processes launched together write the same file
-    draft.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    draft.replace(path)
+    text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+    with _named(path):
+        draft.write_text(text, encoding="utf-8", errors="backslashreplace")  # see Log.append
+        draft.replace(path)
 
 
 def read_json(path: Path) -> Any:
@@ -38,6 +47,8 @@ def read_json(path: Path) -> Any:
         raise DataError(f"cannot be read: {error.strerror}", path) from error
     except json.JSONDecodeError as error:
         raise DataError(f"is not JSON: {error.msg}", path, error.lineno) from error
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise DataError(f"is not JSON: {error}", path) from error
 
 
 class Log:
@@ -52,7 +63,10 @@ class Log:
 
     def append(self, line: str) -> None:
         """Add one line (without its line break)."""
-        os.write(self._file, line.encode() + b"\n")
+        rest = line.encode(errors="backslashreplace") + b"\n"  # half a surrogate pair, as JSON escapes it
+        with _named(self.path):
+            while rest:  # a full disk takes a part, and refuses the next
+                rest = rest[os.write(self._file, rest) :]
 
     def close(self) -> None:
         """Close the file."""
@@ -108,12 +122,19 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
 def open_run(folder: Path, config: Mapping[str, Any]) -> Path:
     """Begin a run in a folder, or go on with the one that is there.
 
+    The folder is this process's own until it ends, however it ends; what is launched together shares it.
+
     Raises:
-        ConfigError: the folder holds a run with other settings; names the settings that differ.
+        ConfigError: the folder holds a run with other settings (names those that differ), another process is at work
+            in it, or a setting cannot be written down.
+        DataError: its ``config.json`` is damaged.
     """
-    path, config = folder / "config.json", json.loads(json.dumps(config))
+    path, config = folder / "config.json", as_json(config, "a run")
+    _hold(folder)
     if path.exists():
         before = read_json(path)
+        if not isinstance(before, dict):
+            raise DataError("does not hold a run's settings; restore the file or choose another folder", path)
         differing = sorted(k for k in {*before, *config} if before.get(k) != config.get(k))
         if differing:
             told = "; ".join(f"{k}: {before.get(k)!r} there, {config.get(k)!r} now" for k in differing)
@@ -137,6 +158,49 @@ def fingerprint(files: Iterable[Path]) -> str:
             file.seek(max(0, size - BLOCK))
             found.update(file.read(BLOCK))
     return found.hexdigest()[:16]
+
+
+def as_json(settings: Mapping[str, Any], whose: str) -> dict[str, Any]:
+    """Settings as JSON gives them back: tuples become lists.
+
+    Raises:
+        ConfigError: JSON has no form for one; names it.
+    """
+    for name, value in settings.items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"{name} of {whose} cannot be written down ({error}); give text, numbers or lists"
+            ) from error
+    found: dict[str, Any] = json.loads(json.dumps(dict(settings)))
+    return found
+
+
+def _hold(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; give a folder for the run")
+    place = folder.resolve()
+    if place in _held or any(os.environ.get(rank, "0") != "0" for rank in RANKS):
+        return  # of processes that were launched together, the first one holds it
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(place / LOCK)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout as error:
+        raise ConfigError(
+            f"another process is at work in {folder}; wait until it ends, or choose another folder"
+        ) from error
+    _held[place] = lock
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Name the file in an error of writing, in which the system does not."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, error.filename or str(path)) from error
 
 
 def versions() -> dict[str, str]:

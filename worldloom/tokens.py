@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from worldloom.errors import ContextOverflow, ModelError
+from jinja2 import TemplateError
+
+from worldloom.errors import ContextOverflow, ModelError, ProtocolError
 from worldloom.naming import Naming
 from worldloom.protocol import said, system_text
 from worldloom.trajectory import Trajectory
@@ -65,7 +67,13 @@ class ChatFormat:
         """Text before the system message; system -> action; action -> answer; answer -> next action."""
         chat = [("system", SYSTEM), ("user", ACTION), ("assistant", ANSWER), ("user", ACTION), ("assistant", ANSWER)]
         messages = [{"role": role, "content": content} for role, content in chat]
-        text = self.tokenizer.apply_chat_template(messages, chat_template=template, tokenize=False)
+        try:
+            text = self.tokenizer.apply_chat_template(messages, chat_template=template, tokenize=False)
+        except TemplateError as error:
+            raise ModelError(
+                f"the tokenizer's chat template refuses a conversation of system, user and assistant ({error}); "
+                "give another template"
+            ) from error
         pieces = []
         for _, content in chat:
             piece, found, text = text.partition(content)
@@ -88,7 +96,15 @@ class ChatFormat:
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _content(self, text: str) -> list[int]:
-        """Tokens of what an episode says: a text that looks like the format's own marks is only text."""
+        """Tokens of what an episode says: a text that looks like the format's own marks is only text.
+
+        Raises:
+            ProtocolError: the text is no whole Unicode.
+        """
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ProtocolError(f"half a surrogate pair (character {error.start}) cannot be said in tokens") from error
         return list(self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
 
     def start(self, initial_context: str | None, initial_observation: str, env: str | None = None) -> list[int]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from worldloom.collect import key
 from worldloom.config import TrainConfig
-from worldloom.errors import ContextOverflow, DataError, ProtocolError
+from worldloom.errors import ConfigError, ContextOverflow, DataError, ProtocolError
 from worldloom.lineage import lineage
 from worldloom.lm.hf import load_model, load_tokenizer, resolve, window
 from worldloom.lm.replies import Replies
@@ -21,7 +21,7 @@ from worldloom.naming import Naming
 from worldloom.runs import open_run, read_json, write_json
 from worldloom.tokens import ChatFormat, Encoded, Overflow
 from worldloom.trainer import WorldTrainer
-from worldloom.trajectory import Trajectory, read
+from worldloom.trajectory import MESSAGES, BadLine, Trajectory, read, scan
 
 logger = logging.getLogger(__name__)
 
@@ -51,14 +51,17 @@ def train(data: Sequence[Path], out: Path, config: TrainConfig | None = None) ->
     trajectories = load_all(data)
     groups = by_environment(trajectories)
     check_weights(config.mixture, groups)
-    open_run(out, {"stage": "train", "data": [path.as_posix() for path in data], **asdict(config)})
+    settings = {"stage": "train", "data": [path.as_posix() for path in data], **asdict(config)}
+    if (out / "config.json").exists():
+        open_run(out, settings)
     if (out / "train.json").exists():
         found: dict[str, Any] = read_json(out / "train.json")
         return found
     tokenizer, model = load_tokenizer(config.model), load_model(config.model)
     base = Path(resolve(config.model))
     naming, replies = Naming.load(base).learning(groups, config.name_environment), Replies.load(base)
-    corpus = gather(groups, ChatFormat(tokenizer, naming), config.max_tokens or window(model), config)
+    corpus = gather(groups, ChatFormat(tokenizer, naming), _budget(config, window(model)), config)
+    open_run(out, settings)  # no sooner: a mistake leaves no run behind
     trainer = WorldTrainer.of(_with_lora(model, config), corpus.episodes, out / "checkpoints", config, corpus.order)
     trainer.train(resume_from_checkpoint=last_checkpoint(out / "checkpoints"))
     about = {**lineage(config.model), "data": [path.as_posix() for path in data], **amounts(corpus, trainer)}
@@ -69,6 +72,13 @@ def train(data: Sequence[Path], out: Path, config: TrainConfig | None = None) ->
         replies.learn(trajectories).save(out / "model")
         _conclude(trainer, out, metrics)
     return metrics
+
+
+def _budget(config: TrainConfig, window: int) -> int:
+    """How many tokens an episode may have."""
+    if config.max_tokens is not None and config.max_tokens > window:
+        logger.warning("max_tokens is %d, but the model's window is %d, which counts", config.max_tokens, window)
+    return min(config.max_tokens or window, window)
 
 
 def by_environment(trajectories: Iterable[Trajectory]) -> dict[str, list[Trajectory]]:
@@ -83,8 +93,14 @@ def load_all(data: Sequence[Path]) -> list[Trajectory]:
     """All trajectories of some files, in an order that does not depend on how they were collected.
 
     Raises:
-        DataError: a file cannot be read, or there is none in them.
+        ConfigError: a file is given twice.
+        DataError: a file cannot be read or is no file of trajectories, or there is none in them.
     """
+    for number, path in enumerate(data):
+        if any(path.resolve() == earlier.resolve() for earlier in data[:number]):
+            raise ConfigError(f"{path} is given twice, so each of its trajectories would count twice")
+        if isinstance(first := next(scan(path), None), BadLine) and first.reason == MESSAGES:
+            raise DataError(first.reason, path, first.line)
     found = sorted((t for path in data for t in read(path)), key=lambda t: (t.env.name, *map(str, key(t))))
     usable = [t for t in found if t.steps]
     if not usable:
@@ -107,7 +123,8 @@ def gather(groups: Mapping[str, Sequence[Trajectory]], chat: ChatFormat, budget:
     Raises:
         DataError: of an environment, nothing fits.
     """
-    found = {env: prepare(there, chat, budget, config.overflow) for env, there in groups.items()}
+    advice = "raise max_tokens" if config.max_tokens == budget else "take a model with a longer window"
+    found = {env: prepare(there, chat, budget, config.overflow, advice) for env, there in groups.items()}
     sizes = {env: len(episodes) for env, (episodes, _) in found.items()}
     return Corpus(
         chat,
@@ -118,7 +135,11 @@ def gather(groups: Mapping[str, Sequence[Trajectory]], chat: ChatFormat, budget:
 
 
 def prepare(
-    trajectories: Sequence[Trajectory], chat: ChatFormat, budget: int, overflow: Overflow
+    trajectories: Sequence[Trajectory],
+    chat: ChatFormat,
+    budget: int,
+    overflow: Overflow,
+    advice: str = "allow more",
 ) -> tuple[list[Encoded], dict[str, Any]]:
     """Tokens of each trajectory of an environment that fits, and what was counted on the way.
 
@@ -139,7 +160,7 @@ def prepare(
             logger.warning("left out: task %r: %s", trajectory.task.id, error)
     usable = [episode for episode in episodes if episode.spans]
     if not usable:
-        where = f"none of {len(trajectories)} trajectories can be used in {budget} tokens; raise max_tokens"
+        where = f"none of {len(trajectories)} trajectories can be used in {budget} tokens; {advice}"
         raise DataError(f"{where} ({trajectories[0].env.name})")
     return usable, {
         "versions": sorted({t.env.version for t in trajectories if t.env.version}),

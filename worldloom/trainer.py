@@ -84,7 +84,7 @@ class WorldTrainer(Trainer):  # type: ignore[misc]
         shape = SHAPES[self.config.schedule]
 
         def factor(step: int) -> float:
-            return min(1.0, (step + 1) / self.config.warmup_steps) * shape(self.clock.share(step))
+            return min(1.0, (step + 1) / max(1, self.config.warmup_steps)) * shape(self.clock.share(step))
 
         self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer or self.optimizer, factor)
         return self.lr_scheduler

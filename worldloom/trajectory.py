@@ -5,6 +5,7 @@ that broke is a trajectory with an ``error``, never a missing line.
 """
 
 import json
+import re
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,6 +19,13 @@ SCHEMA: Final = "worldloom/1"
 
 Terminal = Literal["success", "failure", "truncated"]
 Outcome = Literal["success", "failure", "truncated", "error"]
+
+ESCAPED: Final = "backslashreplace"  # within JSON, it makes half a surrogate pair the escape that JSON has for it
+HALF_PAIR = re.compile(rb"\\ud[89a-f]", re.IGNORECASE)
+MESSAGES: Final = (
+    "is a row of a `messages` file, not a trajectory; read the file with worldloom.protocol.read_messages and write "
+    "its trajectories with worldloom.write"
+)
 
 
 class _Record(BaseModel):
@@ -67,7 +75,7 @@ class Step(_Record):
     action: str
     observation: str
     thought: str | None = None
-    reward: float | None = None
+    reward: float | None = Field(None, allow_inf_nan=False)
     terminal: Terminal | None = None
     admissible_actions: list[str] | None = None
     not_recorded: bool | None = None
@@ -121,11 +129,20 @@ class Trajectory(_Record):
         try:
             return cls.model_validate_json(line)
         except ValidationError as error:
+            if not HALF_PAIR.search(line if isinstance(line, bytes) else line.encode(errors=ESCAPED)):
+                raise DataError(_first_problem(error)) from error
+        try:  # pydantic's own reader of JSON refuses half a surrogate pair
+            return cls.model_validate(json.loads(line))
+        except ValidationError as error:
             raise DataError(_first_problem(error)) from error
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"is not JSON: {error}") from error
 
 
 def _first_problem(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
+    if isinstance(first["input"], dict) and "messages" in first["input"]:
+        return MESSAGES
     key = ".".join(str(part) for part in first["loc"])
     return f"{key}: {first['msg']}" if key else first["msg"]
 
@@ -193,7 +210,7 @@ def write(path: Path | str, trajectories: Iterable[Trajectory]) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(path.name + ".part")
     count = 0
-    with draft.open("w", encoding="utf-8") as file:
+    with draft.open("w", encoding="utf-8", errors=ESCAPED) as file:
         for count, trajectory in enumerate(trajectories, 1):  # noqa: B007
             file.write(trajectory.to_json() + "\n")
     draft.replace(path)

@@ -1,6 +1,8 @@
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,8 @@ import torch
 
 from worldloom.errors import ModelError
 from worldloom.lm.hf import DEFAULT_MODEL, cache_dir, fast_bfloat16, load_model, load_tokenizer, resolve, window
-from worldloom.runs import write_json
+from worldloom.lm.replies import Replies
+from worldloom.runs import read_json, write_json
 
 ROOT = Path(__file__).parents[2]
 
@@ -104,3 +107,60 @@ def test_the_default_model_is_the_real_smollm2(smollm2: Path) -> None:
     )  # fmt: skip
     found = model.generate(**ids, do_sample=False, max_new_tokens=8)
     assert "Paris" in tokenizer.decode(found[0, ids["input_ids"].shape[1] :])
+
+
+def copy_of(folder: Path, to: Path) -> Path:
+    return Path(shutil.copytree(folder, to / "copy"))
+
+
+def truncate_weights(folder: Path) -> None:
+    os.truncate(folder / "model.safetensors", 1000)
+
+
+def widen(folder: Path) -> None:
+    write_json(folder / "config.json", {**read_json(folder / "config.json"), "intermediate_size": 256})
+
+
+def list_for_config(folder: Path) -> None:
+    write_json(folder / "config.json", [])
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (truncate_weights, "cannot be loaded: SafetensorError: "),
+        (widen, "cannot be loaded: RuntimeError: "),
+        (list_for_config, r"config\.json is damaged: it holds no settings"),
+    ],
+)
+def test_a_damaged_model_is_told_in_one_line(
+    tiny_lm_folder: Path, tmp_path: Path, damage: Callable[[Path], None], message: str
+) -> None:
+    damage(folder := copy_of(tiny_lm_folder, tmp_path))
+    with pytest.raises(ModelError, match=message) as caught:
+        load_model(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_odd_tokenizer_is_told_in_one_line(tiny_lm_folder: Path, tmp_path: Path) -> None:
+    folder = copy_of(tiny_lm_folder, tmp_path)
+    write_json(folder / "tokenizer.json", {"version": "1.0", "model": {"type": "Odd"}})
+    with pytest.raises(ModelError, match="cannot be loaded: "):
+        load_tokenizer(folder)
+
+
+def test_a_model_that_sees_what_comes_next_is_refused(tiny_lm_folder: Path, tmp_path: Path) -> None:
+    from transformers import BertConfig, BertForMaskedLM
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    BertForMaskedLM(BertConfig(vocab_size=49152, **sizes)).save_pretrained(tmp_path)
+    load_tokenizer(tiny_lm_folder).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=r"is a masked language model \(bert\); give a causal one"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["[]", '{"go 2": []}', '{"go 2": {"You": 3}}', "[" * 100_000])
+def test_broken_replies_are_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "replies.json").write_text(content)
+    with pytest.raises(ModelError, match=r"replies\.json is broken .*; remove it"):
+        Replies.load(tmp_path)

@@ -1,13 +1,15 @@
 """Who acts: agents that see text and say actions, by name."""
 
 import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from worldloom.agents.base import Agent, Decision, Start
 from worldloom.envs import construct, imported, suggest
-from worldloom.errors import ConfigError
+from worldloom.errors import ConfigError, WorldloomError
+from worldloom.runs import as_json
 
 AGENTS = {
     "scripted-alfworld": "worldloom.agents.alfworld:ALFWorldAgent",
@@ -25,6 +27,7 @@ AGENTS = {
     "llm": "worldloom.agents.llm:LLMAgent",
     "replay": "worldloom.agents.gold:Replay",
 }
+SECRET = re.compile(r"api_?key|password|secret|access_token", re.IGNORECASE)
 
 __all__ = ["AGENTS", "Agent", "AgentSpec", "Decision", "Start", "defaults", "make"]
 
@@ -51,15 +54,41 @@ def defaults(name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class AgentSpec:
-    """What another process needs to build an agent: a name of ``AGENTS`` or ``"module:Class"``."""
+    """What another process needs to build an agent: a name of ``AGENTS`` or ``"module:Class"``.
+
+    It is written down with the run, so ``params`` are kept as JSON gives them back (tuples as lists).
+
+    Raises:
+        ConfigError: a parameter is none that JSON has a form for, or a secret.
+    """
 
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if secret := [name for name in self.params if SECRET.search(name)]:
+            raise ConfigError(
+                f"agent {self.name!r}: {secret[0]} would be written down with the run; leave it out and set it in the "
+                "environment instead (for llm: OPENAI_API_KEY)"
+            )
+        object.__setattr__(self, "params", as_json(self.params, f"agent {self.name!r}"))
 
     def build(self) -> Agent:
         """Build it.
 
         Raises:
-            ConfigError: no such agent, module, class or parameter.
+            ConfigError: no such agent, module, class or parameter, or the class cannot be used as an agent.
         """
-        return make(self.name, **self.params)
+        try:
+            agent = make(self.name, **self.params)
+            as_json(agent.ref.params, f"agent {self.name!r}")
+        except WorldloomError:
+            raise
+        except Exception as error:
+            hint = "; an agent derives from worldloom.agents.Agent and has a `name`" if _lacks(error) else ""
+            raise ConfigError(f"agent {self.name!r} cannot be built: {type(error).__name__}: {error}{hint}") from error
+        return agent
+
+
+def _lacks(error: Exception) -> bool:
+    return isinstance(error, AttributeError) and error.name in ("name", "params", "ref")

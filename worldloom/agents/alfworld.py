@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from worldloom.agents.base import Agent, Decision, Start
+from worldloom.agents.base import Agent, Decision, Start, chances
 
 ROOM = re.compile(r"Looking quickly around you, you see (.+?)\.(?:\n|$)")
 ARRIVE = re.compile(r"You arrive at ([a-z]+ \d+)\.")
@@ -122,7 +122,7 @@ class ALFWorldAgent(Agent):
     name = "scripted-alfworld"
 
     def __init__(self, skill: float = 1.0, invalid: float = 0.12, curious: float = 0.0):
-        self.skill, self.invalid, self.curious = skill, invalid, curious
+        self.skill, self.invalid, self.curious = chances(skill=skill, invalid=invalid, curious=curious)
 
     def begin(self, start: Start) -> None:
         self.random, self.memory = self.rng(start), Memory()

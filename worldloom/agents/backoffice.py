@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from worldloom.agents.backoffice_words import FILE, NAME, REMEDIES, Facts, Function, Reading
-from worldloom.agents.base import Agent, Decision, Start
+from worldloom.agents.base import Agent, Decision, Start, chances
 from worldloom.agents.slips import misspelt
 
 REQUEST = re.compile(r"^\d+\. ", re.MULTILINE)
@@ -31,7 +31,7 @@ class BackOfficeAgent(Agent):
     name = "scripted-backoffice"
 
     def __init__(self, skill: float = 1.0, invalid: float = 0.15):
-        self.skill, self.invalid = skill, invalid
+        self.skill, self.invalid = chances(skill=skill, invalid=invalid)
 
     def begin(self, start: Start) -> None:
         self.random, self.facts = self.rng(start), Facts()

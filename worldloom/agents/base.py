@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from worldloom.errors import ConfigError
 from worldloom.trajectory import AgentRef
 
 
@@ -28,6 +29,18 @@ class Start(NamedTuple):
     instruction: str | None
     seed: int
     gold_actions: Sequence[str] | None = None
+
+
+def chances(**values: float) -> tuple[float, ...]:
+    """The values, which are chances.
+
+    Raises:
+        ConfigError: one is not a number from 0 to 1; names it.
+    """
+    for name, value in values.items():
+        if not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise ConfigError(f"{name} is a chance between 0 and 1, not {value!r}")
+    return tuple(values.values())
 
 
 class Agent(ABC):

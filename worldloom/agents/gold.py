@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from worldloom.agents.base import Agent, Decision, Start
+from worldloom.agents.base import Agent, Decision, Start, chances
 from worldloom.errors import ConfigError
 
 
@@ -20,7 +20,7 @@ class GoldFollower(Agent):
     detours = ("look", "inventory")
 
     def __init__(self, noise: float = 0.0):
-        self.noise = noise
+        (self.noise,) = chances(noise=noise)
 
     def begin(self, start: Start) -> None:
         if not start.gold_actions:
@@ -40,11 +40,17 @@ class GoldFollower(Agent):
 
 
 class Replay(Agent):
-    """Takes given actions in order, whatever happens."""
+    """Takes given actions in order, whatever happens.
+
+    Raises:
+        ConfigError: ``actions`` is one text, not a list of them.
+    """
 
     name = "replay"
 
     def __init__(self, actions: Sequence[str]):
+        if isinstance(actions, str):
+            raise ConfigError(f"replay takes a list of actions, not {actions!r}")
         self.actions = list(actions)
 
     def begin(self, start: Start) -> None:

@@ -138,6 +138,8 @@ class LLMAgent(Agent):
         _one_of("family", family, PROMPTS)
         _one_of("system_role", system_role, ("user", "system"))
         _one_of("overflow", overflow, ("drop_oldest", "error"))
+        if isinstance(stop, str):
+            raise ConfigError(f"stop is a list of texts, not {stop!r}")
         self.server = ChatServer(
             base_url=base_url,
             model=model,

@@ -3,7 +3,7 @@
 import random
 import re
 
-from worldloom.agents.base import Agent, Decision, Start
+from worldloom.agents.base import Agent, Decision, Start, chances
 from worldloom.agents.scienceworld_notes import HOUSE, Notes
 from worldloom.agents.scienceworld_plans import plan_for
 
@@ -29,7 +29,7 @@ class ScienceWorldAgent(Agent):
     name = "scripted-scienceworld"
 
     def __init__(self, skill: float = 1.0, invalid: float = 0.12):
-        self.skill, self.invalid = skill, invalid
+        self.skill, self.invalid = chances(skill=skill, invalid=invalid)
 
     def begin(self, start: Start) -> None:
         self.random, self.notes = self.rng(start), Notes()

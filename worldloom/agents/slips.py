@@ -4,7 +4,7 @@ import random
 import re
 from collections.abc import Sequence
 
-from worldloom.agents.base import Agent, Decision, Start
+from worldloom.agents.base import Agent, Decision, Start, chances
 from worldloom.errors import ConfigError
 
 NUMBERED = re.compile(r"\w*\d\w*")
@@ -30,10 +30,8 @@ class NoisyGold(Agent):
     name = "noisy-gold"
 
     def __init__(self, wrong: float = 0.15, skip: float = 0.05, swap: float = 0.05, repeat: float = 0.05):
-        self.wrong, self.skip, self.swap, self.repeat = wrong, skip, swap, repeat
-        for name, chance in self.params.items():
-            if not 0 <= chance <= 1:
-                raise ConfigError(f"noisy-gold's {name} is a chance between 0 and 1, not {chance}")
+        found = chances(wrong=wrong, skip=skip, swap=swap, repeat=repeat)
+        self.wrong, self.skip, self.swap, self.repeat = found
 
     def begin(self, start: Start) -> None:
         if not start.gold_actions:

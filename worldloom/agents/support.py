@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from worldloom.agents.base import Agent, Decision, Start
+from worldloom.agents.base import Agent, Decision, Start, chances
 from worldloom.agents.slips import misspelt
 from worldloom.agents.support_plans import PLANS, Notes
 from worldloom.envs.support_desk import Call
@@ -30,7 +30,7 @@ class SupportAgent(Agent):
     name = "scripted-support"
 
     def __init__(self, skill: float = 1.0, invalid: float = 0.15):
-        self.skill, self.invalid = skill, invalid
+        self.skill, self.invalid = chances(skill=skill, invalid=invalid)
 
     def begin(self, start: Start) -> None:
         self.random = self.rng(start)

@@ -4,7 +4,7 @@ import random
 import re
 from typing import NamedTuple
 
-from worldloom.agents.base import Agent, Decision, Start
+from worldloom.agents.base import Agent, Decision, Start, chances
 
 DIRECTIONS = ("north", "east", "south", "west")
 OPPOSITE = dict(zip(DIRECTIONS, ("south", "west", "north", "east"), strict=True))
@@ -151,7 +151,7 @@ class TextWorldAgent(Agent):
     name = "scripted-textworld"
 
     def __init__(self, skill: float = 1.0, invalid: float = 0.05):
-        self.skill, self.invalid = skill, invalid
+        self.skill, self.invalid = chances(skill=skill, invalid=invalid)
 
     def begin(self, start: Start) -> None:
         """An episode begins: read the plan."""

@@ -4,7 +4,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 
-from worldloom.agents.base import Agent, Decision, Start
+from worldloom.agents.base import Agent, Decision, Start, chances
 from worldloom.agents.textworld import DIRECTIONS, OPPOSITE, Scene, nonsense, parse_plan, stray
 
 TRIES = 2  # of one deed in one room, before it is given up
@@ -182,7 +182,7 @@ class Explorer(Agent):
     """
 
     def __init__(self, skill: float = 1.0, invalid: float = 0.05):
-        self.skill, self.invalid = skill, invalid
+        self.skill, self.invalid = chances(skill=skill, invalid=invalid)
 
     def begin(self, start: Start) -> None:
         """An episode begins."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from worldloom.agents.base import Agent, Decision, Start
+from worldloom.agents.base import Agent, Decision, Start, chances
 
 FUNCTION = re.compile(r"- (\w+)(?:: (.*))?")
 PARAMETER = re.compile(r"    (\S+): (\w+), (required|optional)(.*)")
@@ -154,7 +154,7 @@ class ToolBenchAgent(Agent):
     name = "scripted-toolbench"
 
     def __init__(self, skill: float = 1.0, invalid: float = 0.25):
-        self.skill, self.invalid = skill, invalid
+        self.skill, self.invalid = chances(skill=skill, invalid=invalid)
 
     def begin(self, start: Start) -> None:
         self.random = self.rng(start)

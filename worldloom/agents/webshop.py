@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from worldloom.agents.base import Agent, Decision, Start
+from worldloom.agents.base import Agent, Decision, Start, chances
 
 ASIN = re.compile(r"B[0-9A-Z]{9}")
 PRICE = re.compile(r",? and price lower than ([\d.]+) dollars")
@@ -84,7 +84,7 @@ class WebShopAgent(Agent):
     name = "scripted-webshop"
 
     def __init__(self, skill: float = 1.0, invalid: float = 0.15):
-        self.skill, self.invalid = skill, invalid
+        self.skill, self.invalid = chances(skill=skill, invalid=invalid)
 
     def begin(self, start: Start) -> None:
         self.random = self.rng(start)

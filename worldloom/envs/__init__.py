@@ -4,7 +4,7 @@ import importlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from worldloom.envs.base import Environment, Observation, StepInfo, StepResult
 from worldloom.errors import ConfigError, suggest
@@ -76,7 +76,7 @@ def construct(target: str, options: Mapping[str, Any]) -> Any:
     """Import ``"module:Class"`` and call the class with ``options``.
 
     Raises:
-        ConfigError: there is no such module, class or option; the message names it.
+        ConfigError: there is no such module, class or option, or it is of the wrong kind; the message names it.
     """
     made = imported(target)
     known = inspect.signature(made).parameters
@@ -84,7 +84,28 @@ def construct(target: str, options: Mapping[str, Any]) -> Any:
         inspect.signature(made).bind(**options)
     except TypeError as error:
         raise ConfigError(f"{target!r}: {error}; known options: {', '.join(known) or 'none'}") from error
+    _check_kinds(target, made, options)
     return made(**options)
+
+
+def _check_kinds(target: str, made: Any, options: Mapping[str, Any]) -> None:
+    """Refuse what is no number or no truth value where the constructor wants one."""
+    try:
+        hints = get_type_hints(made.__init__ if inspect.isclass(made) else made)
+    except (NameError, TypeError, AttributeError):  # annotations that only a type checker understands
+        return
+    for name, value in options.items():
+        kinds = set(get_args(hints.get(name)) or [hints.get(name)])
+        if kinds <= {bool, int, float, type(None)} and not _is_of(kinds, value):
+            wanted = " or ".join(sorted(kind.__name__ for kind in kinds if kind is not type(None)))
+            raise ConfigError(f"{target!r}: {name} must be of type {wanted}, not {value!r}")
+
+
+def _is_of(kinds: set[Any], value: Any) -> bool:
+    """A whole number may stand for any, a truth value for none."""
+    if isinstance(value, bool):
+        return bool in kinds
+    return isinstance(value, (*kinds, int) if float in kinds else tuple(kinds))
 
 
 def imported(target: str) -> Any:

@@ -75,7 +75,10 @@ def resolve(model: str | Path) -> str:
 
 
 def _check_folder(path: Path) -> None:
-    if (path / "config.json").is_file() and "model_type" not in read_json(path / "config.json"):
+    found = read_json(path / "config.json") if (path / "config.json").is_file() else {"model_type": None}
+    if not isinstance(found, dict):
+        raise ModelError(f"{path / 'config.json'} is damaged: it holds no settings; restore it")
+    if "model_type" not in found:
         raise ModelError(f"{path} is a run without a finished model; start its training again to go on")
     if not (path / "config.json").is_file():
         raise ModelError(f"{path} has no config.json, so it is not a model folder; is its training finished?")
@@ -100,12 +103,15 @@ def load_model(model: str | Path, dtype: Any = None) -> Any:
     """A causal language model, in float32 unless ``dtype`` (a ``torch.dtype``) says otherwise.
 
     Raises:
-        ModelError: it cannot be found or fetched; says what to do.
+        ModelError: it cannot be found or fetched, is damaged, or reads to both sides; says what to do.
     """
     import torch
     from transformers import AutoModelForCausalLM
 
-    return _load(AutoModelForCausalLM, model, dtype=dtype or torch.float32)
+    found = _load(AutoModelForCausalLM, model, dtype=dtype or torch.float32)
+    if any(name.endswith("ForMaskedLM") for name in found.config.architectures or []):  # it would see what comes next
+        raise ModelError(f"{str(model)!r} is a masked language model ({found.config.model_type}); give a causal one")
+    return found
 
 
 def _load(loader: Any, model: str | Path, **options: Any) -> Any:
@@ -115,11 +121,17 @@ def _load(loader: Any, model: str | Path, **options: Any) -> Any:
     name = resolve(model)
     try:
         return loader.from_pretrained(name, **options)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # broken files raise what their readers please: SafetensorError, a bare Exception, ...
         raise ModelError(
-            f"{name!r} cannot be loaded: {str(error).splitlines()[0]} - give a model folder, {DEFAULT_MODEL!r}, "
+            f"{name!r} cannot be loaded: {_said(error)} - give a model folder, {DEFAULT_MODEL!r}, "
             "or a hub id (the hub must be reachable, or the model in the Hugging Face cache)"
         ) from error
+
+
+def _said(error: Exception) -> str:
+    """An error in one line; its kind is told where it is no ordinary one."""
+    first = next(iter(str(error).strip().splitlines()), "")
+    return first if isinstance(error, OSError | ValueError) and first else f"{type(error).__name__}: {first}"
 
 
 def window(model: Any) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 from worldloom.errors import ModelError, ProtocolError
 from worldloom.protocol import said
-from worldloom.trajectory import Trajectory
+from worldloom.trajectory import ESCAPED, Trajectory
 
 PIECE = re.compile(r"\s*\w+|\s*[^\w\s]|\s+$")
 WORD = re.compile(r"\w+|[^\w\s]")
@@ -88,7 +88,8 @@ class Replies:
     def save(self, folder: Path) -> None:
         """Write what was seen more than rarely to ``folder/replies.json``."""
         kept = {form: _pruned(node) for form, node in sorted(self.forms.items())}
-        (folder / FILE).write_text(json.dumps({f: n for f, n in kept.items() if n}, ensure_ascii=False) + "\n")
+        text = json.dumps({f: n for f, n in kept.items() if n}, ensure_ascii=False) + "\n"
+        (folder / FILE).write_text(text, encoding="utf-8", errors=ESCAPED)
 
     @classmethod
     def load(cls, folder: Path) -> "Replies":
@@ -99,9 +100,12 @@ class Replies:
         """
         path = folder / FILE
         try:
-            return cls(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else cls()
-        except ValueError as error:
+            forms = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+            if not isinstance(forms, dict) or not all(map(_is_node, forms.values())):
+                raise ValueError("it holds no tree of replies")
+        except (ValueError, RecursionError) as error:
             raise ModelError(f"{path} is broken ({error}); remove it, answers will only be slower") from error
+        return cls(forms)
 
 
 class Walk:
@@ -129,6 +133,13 @@ class Walk:
         """The piece by which most logged replies went on, and their share; one unseen reply is always reckoned with."""
         top = max(self.node, key=lambda part: self.node[part][0], default=None)
         return top, self.node[top][0] / (self.seen + 1) if top is not None else 0.0
+
+
+def _is_node(found: Any) -> bool:
+    return isinstance(found, dict) and all(
+        isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], int) and _is_node(entry[1])
+        for entry in found.values()
+    )
 
 
 def _pruned(node: Node) -> Node:
