@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks import peers
 from benchmarks.plain import PlainLM
 from worldloom.agents import AgentSpec
-from worldloom.cli import pairs
+from worldloom.cli_text import pairs
 from worldloom.envs import EnvSpec, make
 from worldloom.envs.pool import EnvPool
 from worldloom.envs.worker import Job

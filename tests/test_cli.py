@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from worldloom.cli import agent_specs, main, pairs
+from worldloom.cli import agent_specs, main
+from worldloom.cli_text import pairs
 from worldloom.envs import ENVIRONMENTS
 from worldloom.errors import ConfigError
 from worldloom.runs import read_json

@@ -1,6 +1,5 @@
 """The command ``worldloom``; stages are imported where they are used, so that ``--help`` is quick."""
 
-import json
 import logging
 import os
 import sys
@@ -12,13 +11,15 @@ import typer
 from typer.core import TyperCommand
 
 from worldloom.cli_data import app as data_app
-from worldloom.cli_data import show
+from worldloom.cli_logs import app as logs_app
+from worldloom.cli_text import pairs, show
 from worldloom.errors import ConfigError, EnvError, WorldloomError
 
 ABOUT = "Turn an agent's interaction logs into an LLM world model, and measure how far it can be trusted."
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=ABOUT)
 envs_app = typer.Typer(help="List the environments, or check some.")
 app.add_typer(envs_app, name="envs")
+app.add_typer(logs_app)
 app.add_typer(data_app)
 STOPPED = 130
 
@@ -33,26 +34,6 @@ Risk = Annotated[
     float, typer.Option(min=0.001, max=0.999, help="Share of accepted steps that may be wrong (confidence).")
 ]
 MaxSteps = Annotated[int, typer.Option(min=1, help="Steps after which an episode is truncated.")]
-
-
-def value_of(text: str) -> Any:
-    """A value given on the command line: JSON where it is JSON, else the text itself."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def pairs(texts: list[str] | None) -> dict[str, Any]:
-    """KEY=VALUE texts as a dictionary.
-
-    Raises:
-        ConfigError: one has no "=".
-    """
-    for text in texts or []:
-        if "=" not in text:
-            raise ConfigError(f"{text!r} is not KEY=VALUE")
-    return {key: value_of(value) for key, _, value in (text.partition("=") for text in texts or [])}
 
 
 def env_spec(name: str, options: list[str] | None) -> Any:
@@ -124,34 +105,6 @@ def collect(
         )
 
 
-@app.command()
-def ingest(
-    paths: Annotated[list[Path], typer.Argument(help="Log files, or folders of them; .gz and .zst as they are.")],
-    out: Annotated[Path, typer.Option(help="Folder for trajectories.jsonl; started again it goes on.")],
-    format_: Annotated[
-        str | None, typer.Option("--format", help="Their format; detected for each if not given.")
-    ] = None,
-    env: Annotated[str, typer.Option("--env", help="What to call the world that the logs are from.")] = "logs",
-    system: Annotated[
-        str, typer.Option(help="Where instructions and tools go: observation, context (the agent sees none), none.")
-    ] = "observation",
-    column: Annotated[
-        list[str] | None,
-        typer.Option("--column", "-c", help="NAME=COLUMN of a table, as in action=command; repeatable."),
-    ] = None,
-    encoding: Annotated[str | None, typer.Option(help="Of files that are not UTF-8 and have no mark.")] = None,
-    max_mb: Annotated[float, typer.Option(help="The most megabytes of one record; bounds the memory.")] = 16.0,
-    strict: Annotated[bool, typer.Option(help="Stop at the first record that would be lost.")] = False,
-) -> None:
-    """Read an agent's logs, in the format that they have, as episodes; account for every record."""
-    from worldloom.ingest.run import Settings
-    from worldloom.ingest.run import ingest as stage
-
-    columns = {name: str(value) for name, value in pairs(column).items()}
-    settings = Settings(format_, env, system, columns, encoding, max_mb)  # type: ignore[arg-type]
-    show(stage(paths, out, settings, strict=strict))
-
-
 def default_agents(env: str) -> list[Any]:
     """Scripted agents of several skills."""
     from worldloom.agents import AgentSpec
@@ -160,33 +113,6 @@ def default_agents(env: str) -> list[Any]:
     if env == "alfworld":
         return mixed_agents()
     return [AgentSpec(f"scripted-{env}", {"skill": skill}) for skill in (1.0, 0.85, 0.7, 0.5, 0.25, 0.0)]
-
-
-@app.command()
-def record(
-    upstream: Annotated[str, typer.Option(help="The OpenAI-compatible server, e.g. https://api.openai.com/v1.")],
-    out: Annotated[Path, typer.Option(help="File for the exchanges; more are added to what is there.")],
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8080,
-) -> None:
-    """Stand between an agent and its model, pass everything on unchanged, and store each exchange."""
-    from worldloom.recording.serve import serve
-
-    def ready(address: str) -> None:
-        typer.echo(f"base_url {address} passes on to {upstream.rpartition('@')[2]} and records to {out}")
-
-    serve(upstream, out, host=host, port=port, ready=ready)
-
-
-@app.command()
-def conversations(
-    exchanges: Annotated[Path, typer.Argument(help="A file that `worldloom record` wrote.")],
-    out: Annotated[Path, typer.Option(help="Folder for chat.jsonl and responses.jsonl, a conversation a line.")],
-) -> None:
-    """Make whole conversations of recorded exchanges."""
-    from worldloom.recording.conversations import write_conversations
-
-    show(write_conversations(exchanges, out))
 
 
 class _WithSettings(TyperCommand):

@@ -1,11 +1,11 @@
 """The commands that look at recorded episodes and make them ready: redact, lint, stats, split, export."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
+from worldloom.cli_text import show
 from worldloom.errors import ConfigError
 
 app = typer.Typer()
@@ -37,11 +37,6 @@ def rules(
         raise ConfigError(f"{wrong!r} is not KIND=REGEX")
     own = tuple((kind, pattern) for kind, _, pattern in (text.partition("=") for text in patterns or []))
     return Rules(tuple(names or ()), tuple(name_keys or ()), own, frozenset(keep or ()), region.upper(), scope)
-
-
-def show(result: Any) -> None:
-    """Print a result as JSON on standard output."""
-    typer.echo(json.dumps(result, indent=1, ensure_ascii=False))
 
 
 @app.command()

@@ -1,0 +1,33 @@
+"""What the command line is given and gives: KEY=VALUE texts, results as JSON."""
+
+import json
+from typing import Any
+
+import typer
+
+from worldloom.errors import ConfigError
+
+
+def value_of(text: str) -> Any:
+    """A value given on the command line: JSON where it is JSON, else the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def pairs(texts: list[str] | None) -> dict[str, Any]:
+    """KEY=VALUE texts as a dictionary.
+
+    Raises:
+        ConfigError: one has no "=".
+    """
+    for text in texts or []:
+        if "=" not in text:
+            raise ConfigError(f"{text!r} is not KEY=VALUE")
+    return {key: value_of(value) for key, _, value in (text.partition("=") for text in texts or [])}
+
+
+def show(result: Any) -> None:
+    """Print a result as JSON on standard output."""
+    typer.echo(json.dumps(result, indent=1, ensure_ascii=False))
