@@ -18,7 +18,7 @@ from worldloom.lm.hf import load_model, load_tokenizer, resolve, window
 from worldloom.lm.replies import Replies
 from worldloom.mixture import MixedOrder, check_weights
 from worldloom.naming import Naming
-from worldloom.runs import open_run, read_json, write_json
+from worldloom.runs import fingerprint, open_run, read_json, write_json
 from worldloom.tokens import ChatFormat, Encoded, Overflow
 from worldloom.trainer import WorldTrainer
 from worldloom.trajectory import MESSAGES, BadLine, Trajectory, read, scan
@@ -51,7 +51,9 @@ def train(data: Sequence[Path], out: Path, config: TrainConfig | None = None) ->
     trajectories = load_all(data)
     groups = by_environment(trajectories)
     check_weights(config.mixture, groups)
-    settings = {"stage": "train", "data": [path.as_posix() for path in data], **asdict(config)}
+    settings = {
+        "stage": "train", "data": [path.as_posix() for path in data], "fingerprint": fingerprint(data), **asdict(config)
+    }  # fmt: skip
     if (out / "config.json").exists():
         open_run(out, settings)
     if (out / "train.json").exists():
