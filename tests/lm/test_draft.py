@@ -6,7 +6,7 @@ import pytest
 
 from worldloom.errors import ModelError
 from worldloom.lm.draft import ALTERNATIVES, PIECES, Drafter, Memory
-from worldloom.lm.replies import END, RARE, Action, Replies, pieces
+from worldloom.lm.replies import END, LONGEST, RARE, Action, Replies, pieces
 from worldloom.trajectory import Trajectory
 
 NOTHING = "Nothing happens."
@@ -125,3 +125,17 @@ def test_replies_are_kept_in_the_models_folder_without_the_rare_ones(tmp_path: P
     (tmp_path / "replies.json").write_text("{")
     with pytest.raises(ModelError, match=r"replies.json is broken .*; remove it, answers will only be slower"):
         Replies.load(tmp_path)
+
+
+def test_of_a_very_long_reply_the_beginning_is_learnt_and_the_file_can_be_read_again(tmp_path: Path) -> None:
+    long = " ".join(f"word{number}" for number in range(5_000))
+    replies = logged(("search all", long))
+    replies.save(tmp_path)
+    walk = Replies.load(tmp_path).walk(Action("search all"))
+    steps = 0
+    for part in pieces(long):
+        if not walk.knows(part):
+            break
+        walk.go(part)
+        steps += 1
+    assert steps == LONGEST

@@ -20,6 +20,7 @@ WORD = re.compile(r"\w+|[^\w\s]")
 END = "\x01"  # the end of a reply, as a piece
 SLOT = "\x00"  # begins the name of an open place: its index in the action's words
 RARE = 3  # replies seen less often are not kept
+LONGEST = 256  # pieces of a reply that are learnt: the file nests as deep, and JSON readers have a limit
 FILE = "replies.json"
 
 Node = dict[str, list[Any]]  # piece -> [count, Node]
@@ -75,7 +76,7 @@ class Replies:
 
     def _add(self, action: Action, reply: str) -> None:
         node, last = self.forms.setdefault(action.form, {}), -1
-        for part in [*pieces(reply), END]:
+        for part in [*pieces(reply), END][:LONGEST]:
             name, last = action.open(part, last)
             entry = node.setdefault(name, [0, {}])
             entry[0] += 1
