@@ -20,8 +20,10 @@ LOGGED = Replies().learn(rollout(Corridor(), Walker(), f"train-{n}") for n in ra
 class Doubtful(RetrievalLM):
     """Logged replies, with a confidence that is low where the reply is about a room or a door."""
 
-    def session(self, initial_context: str | None, initial_observation: str) -> RetrievalSession:
-        session = super().session(initial_context, initial_observation)
+    def session(
+        self, initial_context: str | None, initial_observation: str, env: str | None = None
+    ) -> RetrievalSession:
+        session = super().session(initial_context, initial_observation, env)
         plain = session.step
 
         def step(action: str, *rest: object) -> str:

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
@@ -18,6 +19,7 @@ BROKEN = (
     *("\x07\x1b[31m\x00", "[SUCCESS]"),
 )
 TICK = 0.0005  # seconds between looks at where the engine is
+QUICK = 30  # steps that the clock may miss
 
 
 def anything(rng: random.Random, listed: Sequence[str] = ()) -> str:
@@ -60,17 +62,26 @@ class Doomed(Agent):
         self.marks, self.deaths = marks, deaths
 
     def begin(self, start: Start) -> None:
-        self.at = 0
+        self.at, self.doomed = 0, False
 
     def act(self, observation: str) -> Decision:
         self.at += 1
         marks = Path(self.marks)
+        if self.at == QUICK and self.doomed:
+            sys.setprofile(_kill_in_a_call)
         if self.at == 4 and len(list(marks.iterdir())) < self.deaths:
+            self.doomed = True
             children = [child.pid for child in psutil.Process().children(recursive=True)]
             (marks / str(os.getpid())).write_text(json.dumps(children))
             signal.signal(signal.SIGALRM, _kill_in_a_step)
             signal.setitimer(signal.ITIMER_REAL, TICK, TICK)
         return Decision("look")
+
+
+def _kill_in_a_call(frame: FrameType, event: str, argument: object) -> None:
+    """The same for an engine whose steps are too short for a clock to fall into one."""
+    if event in ("call", "c_call"):
+        _kill_in_a_step(signal.SIGALRM, frame.f_back)
 
 
 def _kill_in_a_step(signum: int, frame: FrameType | None) -> None:

@@ -9,11 +9,11 @@ import pytest
 from tests.envs.corridor import Corridor, Versioned, Walker
 from worldloom.agents import AgentSpec
 from worldloom.agents.gold import GoldFollower
-from worldloom.collect import collect
+from worldloom.collect import collect, plan
 from worldloom.envs import EnvSpec
 from worldloom.envs.versions import check_version, version_of
 from worldloom.errors import ConfigError
-from worldloom.evaluate.consistency import consistency_metrics, record, run_consistency
+from worldloom.evaluate.consistency import consistency_metrics, play_real, record, run_imagined
 from worldloom.evaluate.run import evaluate
 from worldloom.lm.replies import Replies
 from worldloom.lm.retrieval import RetrievalLM
@@ -119,11 +119,12 @@ def test_a_folder_of_results_stays_with_its_version(retrieval: str, upgrade: Any
 def test_imagined_episodes_are_not_replayed_in_another_version(data: Path, upgrade: Any, tmp_path: Path) -> None:
     """Stopped before the replays, and the engine is upgraded then."""
     lm, out = RetrievalLM(Replies().learn(read(data))), tmp_path / "run"
-    run_consistency(out, SPEC, lm, [WALKER], "test", ["test-0", "test-1"], max_steps=4, workers=1)
+    realities = play_real(out, SPEC, plan(["test-0", "test-1"], [WALKER], "test", 1, 0, 4), workers=1)
+    run_imagined(out, lm, realities)
     (out / "w2r.jsonl").unlink()
     upgrade()
     with pytest.raises(ConfigError, match=DIFFER):
-        run_consistency(out, SPEC, lm, [WALKER], "test", ["test-0", "test-1"], max_steps=4, workers=1)
+        run_imagined(out, lm, realities)
     assert read(out / "w2r.jsonl") == []
 
 

@@ -115,9 +115,10 @@ WORST: dict[str, Callable[[], bytes]] = {
     "a gzip that swells": lambda: gzip.compress(b"x" * 100_000_000, 1),
 }
 MEASURE = """
-import resource, sys; from pathlib import Path; from worldloom.ingest.run import ingest
+import re, sys; from pathlib import Path; from worldloom.ingest.run import ingest
 account = ingest([Path(sys.argv[1])], Path(sys.argv[2]))
-print(account["unaccounted"], account["episodes"], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]  # ru_maxrss is the parent's, too
+print(account["unaccounted"], account["episodes"], int(peak) // 1024)
 """
 
 
