@@ -141,7 +141,7 @@ class TestEngine:
         made = [*TW_MAKE[name].split(), "--seed", "1000001", "--silent", "--output", str(tmp_path / "game.z8")]
         environment = os.environ | {"PYTHONHASHSEED": str(alphabetical())}
         subprocess.run([sys.executable, script, *made], env=environment, check=True, capture_output=True)
-        assert (folder(name) / "game.z8").read_bytes() == (tmp_path / "game.z8").read_bytes()
+        assert story(folder(name)) == story(tmp_path)
 
     def test_the_same_bytes_in_another_process(self, tmp_path: Path) -> None:
         code = "from tests.envs.test_textworld_families import folder; folder('textworld-cooking')"
@@ -149,7 +149,7 @@ class TestEngine:
         subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True)
         mine = folder("textworld-cooking")
         other = next(tmp_path.glob(f"textworld/*/{mine.parent.name}/{mine.name}"))
-        assert (mine / "game.z8").read_bytes() == (other / "game.z8").read_bytes()
+        assert story(mine) == story(other)
         assert described(mine) == described(other)
 
     @pytest.mark.parametrize("name", TASKS)
@@ -190,6 +190,12 @@ class TestEngine:
         wanted = game["metadata"]["ingredients"]
         assert wanted == [["purple potato", "roasted", "chopped"], ["yellow apple", "roasted", "chopped"]]
         assert not [food for food, heat, cut in wanted if (heat, cut) in known.get(food, [])]
+
+
+def story(game: Path) -> bytes:
+    """A compiled game without the day on which it was compiled (Z-Machine Standards 1.1, section 11: word 0x12 on)."""
+    data = (game / "game.z8").read_bytes()
+    return data[:0x12] + data[0x18:]
 
 
 def described(game: Path) -> dict[str, Any]:
