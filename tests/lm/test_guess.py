@@ -64,23 +64,20 @@ def test_a_history_in_tokens_is_understood(chat: ChatFormat, episode: Trajectory
 
 
 def test_vllm_is_proposed_what_may_come_next(chat: ChatFormat, episode: Trajectory, tiny_lm_folder: Path) -> None:
-    config = SimpleNamespace(model=str(tiny_lm_folder), max_model_len=512)
-    proposer = Proposer(SimpleNamespace(model_config=config))
+    """As vLLM 0.32 calls it; that it does is shown by test_vllm."""
+    model = SimpleNamespace(model=str(tiny_lm_folder), max_model_len=512)
+    speculation = SimpleNamespace(num_speculative_tokens=5)
+    proposer = Proposer(SimpleNamespace(model_config=model, speculative_config=speculation))
     proposer.guesser.replies = REPLIES
     prompt, answer = prompts(chat, episode)[0], chat.answer("You pick up the pen 3 from the desk 1.")
-    ids = np.zeros((2, 512), dtype=np.int32)
+    ids, lengths = np.zeros((4, 512), dtype=np.int32), np.array([len(prompt) + 2, 9, 0, 0])
     ids[0, : len(prompt) + 2] = prompt + answer[:2]
-    batch = SimpleNamespace(
-        req_ids=["a", "b"], req_id_to_index={"a": 0, "b": 1}, token_ids_cpu=ids, num_prompt_tokens=[len(prompt), 9],
-        num_tokens_no_spec=[len(prompt) + 2, 9],
-    )  # fmt: skip
-    assert proposer.propose(5, batch, [[answer[1]], []]) == [answer[2:7], []]
-    batch.num_tokens_no_spec[0] = len(prompt) + 2
+    assert proposer.propose([[answer[1]], []], lengths, ids, slot_mappings=None) == [answer[2:7], []]
+    assert list(proposer.guesses) == [tuple(prompt)]
     proposer.window = len(prompt) + 5
-    assert proposer.propose(5, batch, [[answer[1]], []]) == [answer[2:4], []]
-    del batch.req_id_to_index["a"]
-    proposer.propose(5, batch, [[], []])
-    assert proposer.guesses == {}
+    assert proposer.propose([[answer[1]], []], lengths, ids, slot_mappings=None) == [answer[2:4], []]
+    proposer.propose([[], []], lengths, ids, slot_mappings=None)
+    assert proposer.guesses == {}  # of requests that are done, nothing is kept
 
 
 def test_a_list_is_cut_at_a_mark() -> None:

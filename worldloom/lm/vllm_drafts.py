@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from worldloom.lm.guess import Guess, Guesser
+from worldloom.lm.guess import Guess, Guesser, split
 from worldloom.lm.hf import load_tokenizer
 from worldloom.lm.replies import Replies
 from worldloom.tokens import ChatFormat
@@ -23,31 +23,33 @@ class Proposer:
         folder = vllm_config.model_config.model
         self.guesser = Guesser(ChatFormat(load_tokenizer(folder)), Replies.load(Path(folder)))
         self.window = int(vllm_config.model_config.max_model_len)
-        self.guesses: dict[str, Guess] = {}
+        self.count = int(vllm_config.speculative_config.num_speculative_tokens)
+        self.guesses: dict[tuple[int, ...], Guess] = {}
 
     def propose(
-        self,
-        num_speculative_tokens: int,
-        input_batch: Any,
-        sampled_token_ids: Sequence[Sequence[int]],
-        *_: Any,
-        **__: Any,
+        self, sampled_token_ids: Sequence[Sequence[int]], lengths: Any, token_ids: Any, **_: Any
     ) -> list[list[int]]:
-        """For each request of the batch, the tokens that may come next; none for one that has not begun to answer."""
-        self.guesses = {name: guess for name, guess in self.guesses.items() if name in input_batch.req_id_to_index}
+        """For each request of the batch, the tokens that may come next; none for one that has not begun to answer.
+
+        Args:
+            sampled_token_ids: what each request said in this pass.
+            lengths: how many tokens each has, shape (requests,).
+            token_ids: those tokens, shape (requests, longest).
+        """
+        before, self.guesses = self.guesses, {}
+        rows = (token_ids[place, : int(lengths[place])].tolist() for place in range(len(sampled_token_ids)))
         return [
-            self._next(input_batch, place, num_speculative_tokens) if len(sampled) else []
-            for place, sampled in enumerate(sampled_token_ids)
+            self._next(row, before) if len(sampled) else []
+            for row, sampled in zip(rows, sampled_token_ids, strict=True)
         ]
 
-    def _next(self, batch: Any, place: int, count: int) -> list[int]:
-        name, length = batch.req_ids[place], int(batch.num_tokens_no_spec[place])
-        prompt = int(batch.num_prompt_tokens[place])
-        ids = batch.token_ids_cpu[place, :length].tolist()
-        if name not in self.guesses:
-            self.guesses[name] = self.guesser.resume(ids[:prompt])
-        drafts = self.guesses[name](ids[prompt:])
-        return drafts[0][: min(count, self.window - length - 1)] if drafts else []
+    def _next(self, ids: list[int], before: dict[tuple[int, ...], Guess]) -> list[int]:
+        """How a text may go on; what is known of its history is kept from pass to pass."""
+        said = split(ids, self.guesser.chat.before_answer)[-1]
+        prompt = tuple(ids[: len(ids) - len(said)])
+        guess = self.guesses[prompt] = before.get(prompt) or self.guesser.resume(prompt)
+        drafts = guess(said)
+        return drafts[0][: min(self.count, self.window - len(ids) - 1)] if drafts else []
 
     def load_model(self, *_: Any, **__: Any) -> None:
         """There is nothing to load."""
