@@ -308,3 +308,13 @@ def test_drawing_is_repeatable_by_seed_and_differs_from_greedy(lm: LocalLM) -> N
 
     assert told(1) == told(1)
     assert told(1) != told(2)
+
+
+def test_before_python_ends_the_engines_thread_does(lively: Path) -> None:
+    """One that Python stops within torch's own code would take the process down."""
+    lm = LocalLM(str(lively))
+    lm.session(None, "a room").step("look", 4)
+    thread = lm.engine._thread
+    assert thread is not None
+    lm.engine.close()
+    assert not thread.is_alive()

@@ -5,6 +5,7 @@ is the model's own, token for token; with a temperature, drafts are accepted by 
 2023, "Fast inference from transformers via speculative decoding", section 2.3; a draft is a certain guess here).
 """
 
+import atexit
 import itertools
 import threading
 from collections.abc import Sequence
@@ -134,22 +135,34 @@ class Engine:
         self._waiting: list[Request] = []
         self._ready = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._ending = False
 
     def submit(self, request: Request) -> "Future[list[int]]":
         """Ask for an answer: its tokens, end token included."""
         with self._ready:
             self._waiting.append(request)
             if self._thread is None:
+                _serving.add(self)
                 self._thread = threading.Thread(target=self._serve, daemon=True, name="worldloom-engine")
                 self._thread.start()
             self._ready.notify()
         return request.future
 
+    def close(self) -> None:
+        """Answer no more; what is being computed is finished. For the end of the process."""
+        with self._ready:
+            self._ending, thread = True, self._thread
+            self._ready.notify()
+        if thread:
+            thread.join()
+
     def _serve(self) -> None:
         active: list[Request] = []
         while True:
             with self._ready:
-                if not active and not self._ready.wait_for(lambda: self._waiting, IDLE_SECONDS):
+                if not active:
+                    self._ready.wait_for(lambda: self._waiting or self._ending, IDLE_SECONDS)
+                if self._ending or not (active or self._waiting):
                     self._thread = None  # so that an engine out of use can be freed
                     return
                 room = self.sessions - len(active)
@@ -257,3 +270,13 @@ def greedy_choice(rows: torch.Tensor, draft: Sequence[int]) -> list[int]:
     best = rows.argmax(-1).tolist()
     right = next((n for n, token in enumerate(draft) if best[n] != token), len(draft))
     return [*draft[:right], best[right]]
+
+
+_serving: WeakSet[Engine] = WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    """Before Python ends: a thread that it stops within torch's own code takes the process down."""
+    for engine in list(_serving):
+        engine.close()
