@@ -1,5 +1,4 @@
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.envs.corridor import Corridor
+from tests.killing import kill_when
 from worldloom.agents import AgentSpec
 from worldloom.agents.base import Agent, Decision, Start
 from worldloom.collect import choose_tasks, collect, job_key, key, plan, summarize
@@ -67,12 +67,7 @@ def start_run(out: Path) -> subprocess.Popen[bytes]:
 
 def kill_at(process: subprocess.Popen[bytes], log: Path, lines: int) -> bytes:
     """Kill a run when its log has some lines; what was whole in it then."""
-    deadline = time.monotonic() + 60
-    while not log.exists() or log.read_bytes().count(b"\n") < lines:
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    kill_when(process, lambda: log.exists() and log.read_bytes().count(b"\n") >= lines)
     content = log.read_bytes()
     return content[: content.rfind(b"\n") + 1]
 

@@ -1,7 +1,6 @@
 """Training's mechanics on a tiny model: budgets, kills, processes, and the loss itself."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ import pytest
 import torch
 
 from tests.envs.corridor import Corridor
+from tests.killing import kill_when
 from worldloom.agents.gold import GoldFollower
 from worldloom.errors import ConfigError, DataError, ModelError
 from worldloom.lm.hf import load_model, load_tokenizer
@@ -117,12 +117,7 @@ def test_a_kill_in_mid_run_ends_in_the_same_model(
     code = "from worldloom.cli import main; main()"
     arguments = command(data, out, config, save_minutes=1e-9)
     process = subprocess.Popen([sys.executable, "-c", code, *arguments], cwd=ROOT, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not (out / "checkpoints" / "checkpoint-3" / "trainer_state.json").exists():
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    kill_when(process, (out / "checkpoints" / "checkpoint-3" / "trainer_state.json").exists)
     assert not (out / "train.json").exists()
     half = out / "checkpoints" / "checkpoint-7"
     half.mkdir()

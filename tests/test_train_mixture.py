@@ -1,9 +1,7 @@
 """Training on several environments at once, and one after another, on a tiny model."""
 
-import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.envs.corridor import Corridor
+from tests.killing import kill_when
 from tests.test_train import assert_same, weights
 from worldloom.agents.gold import GoldFollower
 from worldloom.config import TrainConfig, train_config
@@ -120,12 +119,7 @@ def test_a_kill_in_the_second_epoch_ends_in_the_same_model(
     arguments = ["train", *map(str, data), "--out", str(out), "--config", str(settings), *told]
     code = "from worldloom.cli import main; main()"
     process = subprocess.Popen([sys.executable, "-c", code, *arguments], cwd=ROOT, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not (out / "checkpoints" / "checkpoint-4" / "trainer_state.json").exists():
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    kill_when(process, (out / "checkpoints" / "checkpoint-4" / "trainer_state.json").exists)
     assert not (out / "train.json").exists()
     done = train(data, out, replace(config, save_minutes=1e-9))
     assert_same(out, mixed)

@@ -1,15 +1,15 @@
 """A whole evaluation: what it writes, that kills change nothing, what it refuses. The model is tiny: mechanics only."""
 
-import signal
 import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.envs.corridor import Corridor, Walker
+from tests.killing import kill_when
 from worldloom.agents import AgentSpec
 from worldloom.agents.gold import GoldFollower
 from worldloom.collect import summarize
@@ -42,6 +42,10 @@ def undisturbed(data: Path, tiny_lm_folder: Path, tmp_path_factory: pytest.TempP
     out = tmp_path_factory.mktemp("evaluation")
     evaluate(out, str(tiny_lm_folder), data=data, env=CORRIDOR, agents=AGENTS, name="corridor-tiny", **SETTINGS)
     return out
+
+
+def has_lines(log: Path, count: int) -> bool:
+    return log.exists() and log.read_bytes().count(b"\n") >= count
 
 
 def measured(out: Path) -> dict[str, Any]:
@@ -107,12 +111,7 @@ def test_kills_change_nothing(undisturbed: Path, data: Path, tiny_lm_folder: Pat
     kept = []
     for log, lines in ((out / "records.jsonl", 3), (out / "wm.jsonl", 1)):
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 120
-        while not log.exists() or log.read_bytes().count(b"\n") < lines:
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.002)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        kill_when(process, partial(has_lines, log, lines))
         assert not (out / "metrics.json").exists()
         content = log.read_bytes()
         kept.append((log, content[: content.rfind(b"\n") + 1]))
@@ -166,6 +165,10 @@ def test_what_cannot_be_measured_is_refused_before_anything_is_written(
         evaluate(out, str(tmp_path / "none"), data=data)
     with pytest.raises(DataError, match=r"none\.jsonl: cannot be read"):
         evaluate(out, model, data=tmp_path / "none.jsonl")
+    with pytest.raises(ConfigError, match="tst"):
+        evaluate(out, model, agents=AGENTS, env=CORRIDOR, **{**SETTINGS, "split": "tst"})
+    with pytest.raises(ConfigError, match="walkr"):
+        evaluate(out, model, agents=[AgentSpec("walkr")], env=CORRIDOR, **SETTINGS)
     write(tmp_path / "empty.jsonl", [])
     with pytest.raises(ConfigError, match="holds no episode with a step"):
         evaluate(out, model, data=tmp_path / "empty.jsonl")

@@ -313,8 +313,10 @@ def test_drawing_is_repeatable_by_seed_and_differs_from_greedy(lm: LocalLM) -> N
 def test_before_python_ends_the_engines_thread_does(lively: Path) -> None:
     """One that Python stops within torch's own code would take the process down."""
     lm = LocalLM(str(lively))
-    lm.session(None, "a room").step("look", 4)
+    session = lm.session(None, "a room")
+    session.step("look", 4)
     thread = lm.engine._thread
     assert thread is not None
     lm.engine.close()
     assert not thread.is_alive()
+    assert session.step("look", 4)  # asked again, it begins anew

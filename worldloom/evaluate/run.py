@@ -20,7 +20,7 @@ from worldloom.envs.worker import Job
 from worldloom.errors import ConfigError, ProtocolError
 from worldloom.evaluate.anchoring import check_anchors, run_anchored
 from worldloom.evaluate.confidence import TARGET
-from worldloom.evaluate.consistency import AT_ONCE, REAL, W2R, play_real, run_imagined
+from worldloom.evaluate.consistency import AT_ONCE, REAL, W2R, Realities, play_real, run_imagined
 from worldloom.evaluate.metrics import RECORDS, measured, publish
 from worldloom.evaluate.one_step import answer_episode, score_episodes
 from worldloom.lineage import training_of
@@ -78,7 +78,10 @@ def evaluate(
     check_anchors(anchors, lm)
     real = _chosen(data, episodes, seed) if data else []
     version_of(refs_of(real), str(data))
-    installed = _check_engine(env, real, data, out) if agents and env else None
+    installed, jobs = None, []
+    if agents and env and split:
+        installed = _check_engine(env, real, data, out)
+        jobs = _planned(agents, choose_tasks(env, split, tasks, seed), split, seed, max_steps)
     asked = {
         "model": str(model), "data": data.as_posix() if data else None, "episodes": episodes, "env": env,
         "split": split, "tasks": tasks if agents else None, "agents": agents, "seed": seed, "max_steps": max_steps,
@@ -87,15 +90,8 @@ def evaluate(
     open_run(out, {"stage": "evaluate", **_plain(asked)})
     begun, clock = begin(), time.monotonic()
     records = score_all(out / RECORDS, lm, real)
-    if agents and env and split:
-        chosen = choose_tasks(env, split, tasks, seed)
-        jobs = plan(chosen, agents, split, len(agents), seed, max_steps)
-        _check_distinct(jobs)
-        realities = play_real(out, env, jobs, workers)
-        played = run_imagined(out, lm, realities)
-        for anchor in anchors:
-            played += run_anchored(out, lm, anchor, realities)
-        records = [*records, *keep_records(out / RECORDS, played)]
+    if env and jobs:
+        records = [*records, *_played(out, lm, play_real(out, env, jobs, workers), anchors)]
     about = {"name": name or out.name, **_about(model, installed, split, real), **_prompt(lm)}
     origin = provenance(begun, time.monotonic() - clock)
     return publish(out, {**about, **measured(records, risk), "provenance": origin}, records)
@@ -118,10 +114,21 @@ def _check(
         raise ConfigError("consistency needs an environment and a split beside the agents")
 
 
-def _check_distinct(jobs: Sequence[Job]) -> None:
+def _planned(agents: Sequence[AgentSpec], tasks: Sequence[str], split: str, seed: int, max_steps: int) -> list[Job]:
+    """Every agent on every task; an agent that cannot be built, or is there twice, is refused."""
+    jobs = plan(tasks, agents, split, len(agents), seed, max_steps)
     for (_, agent, params, _), count in Counter(job_key(job) for job in jobs).items():
         if count > 1:
             raise ConfigError(f"two of the agents are the same: {agent} with {params}; give each once")
+    return jobs
+
+
+def _played(out: Path, lm: Any, realities: Realities, anchors: Sequence[Anchor]) -> Sequence[Record]:
+    """Records of imagining and replaying what was really played, without an anchor and with each."""
+    played = run_imagined(out, lm, realities)
+    for anchor in anchors:
+        played += run_anchored(out, lm, anchor, realities)
+    return keep_records(out / RECORDS, played)
 
 
 def _plain(asked: Record) -> Record:

@@ -149,7 +149,7 @@ class Engine:
         return request.future
 
     def close(self) -> None:
-        """Answer no more; what is being computed is finished. For the end of the process."""
+        """Answer those who wait, then end the thread; asked again, it begins anew."""
         with self._ready:
             self._ending, thread = True, self._thread
             self._ready.notify()
@@ -162,8 +162,8 @@ class Engine:
             with self._ready:
                 if not active:
                     self._ready.wait_for(lambda: self._waiting or self._ending, IDLE_SECONDS)
-                if self._ending or not (active or self._waiting):
-                    self._thread = None  # so that an engine out of use can be freed
+                if not (active or self._waiting):
+                    self._thread, self._ending = None, False  # so that an engine out of use can be freed
                     return
                 room = self.sessions - len(active)
                 active += self._waiting[:room]
