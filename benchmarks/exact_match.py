@@ -2,18 +2,20 @@
 
     python -m benchmarks.exact_match MODEL --data FILE [--episodes 4] [--generated 1]
 
-Generation is timed on fewer episodes, since it is slow; both are counted in steps. Says whether both judge alike, and
-writes results/speed-em-ENV/metrics.json.
+Two forms of ours are timed: exact match alone (``worldloom evaluate --exact-only``), and with what the model says at
+wrong steps written out to its end. Generation is timed on fewer episodes, since it is slow; all are counted in steps.
+Says whether they judge alike, and writes results/speed-em-ENV/metrics.json.
 """
 
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.plain import PlainLM
-from worldloom.lm.score import score
+from worldloom.lm.score import exact, score
 from worldloom.lm.session import LocalLM
 from worldloom.protocol import said
 from worldloom.runs import begin, provenance, write_json
@@ -39,9 +41,20 @@ def by_one_pass(lm: LocalLM, batch: list[tuple[Trajectory, Encoded]]) -> list[Ju
     ]
 
 
+def alone(lm: LocalLM, batch: list[tuple[Trajectory, Encoded]]) -> list[Judged]:
+    """Each step judged, nothing written out."""
+    return [[verdict.right for verdict in steps] for steps in exact(lm, batch)]
+
+
 def _gold(episode: Trajectory, number: int) -> str:
     step = episode.steps[number]
     return said(step.observation, step.terminal).strip()
+
+
+def alike(left: list[Judged], right: list[Judged]) -> dict[str, float]:
+    """The share of steps of which both say the same, and their number."""
+    same = [a == b for some, others in zip(left, right, strict=False) for a, b in zip(some, others, strict=True)]
+    return {"n": len(same), "value": sum(same) / len(same)}
 
 
 def main() -> None:
@@ -55,23 +68,29 @@ def main() -> None:
     lm = LocalLM(asked.model)
     episodes = sorted(read(asked.data), key=lambda t: t.task.id)[: asked.episodes]
     batch = [(episode, lm.chat.encode(episode, lm.window)) for episode in episodes]
-    by_one_pass(lm, batch[:1])  # what is done once is done
-    start = time.monotonic()
-    quick = by_one_pass(lm, batch)
-    one_pass = sum(map(len, quick)) / (time.monotonic() - start)
-    plain = PlainLM(lm)
-    start = time.monotonic()
-    slow = [by_generation(plain, episode, encoded) for episode, encoded in batch[: asked.generated]]
-    generated = sum(map(len, slow)) / (time.monotonic() - start)
-    same = [a == b for left, right in zip(quick, slow, strict=False) for a, b in zip(left, right, strict=True)]
+    alone(lm, batch[:1])  # what is done once is done
+    judged: dict[str, list[Judged]] = {}
+    rates: dict[str, float] = {}
+    plain, few = PlainLM(lm), batch[: asked.generated]
+    ways: dict[str, Callable[[], list[Judged]]] = {
+        "one_pass": lambda: alone(lm, batch),
+        "one_pass_with_answers": lambda: by_one_pass(lm, batch),
+        "generation": lambda: [by_generation(plain, episode, encoded) for episode, encoded in few],
+    }
+    for name, way in ways.items():
+        start = time.monotonic()
+        judged[name] = way()
+        rates[name] = sum(map(len, judged[name])) / (time.monotonic() - start)
+        print(f"{name:<22} {rates[name]:6.2f} steps/s", flush=True)
     speed: dict[str, Any] = {
-        "steps_per_second": {"one_pass": one_pass, "generation": generated},
-        "ratio_one_pass_to_generation": one_pass / generated,
-        "judged_alike": {"n": len(same), "value": sum(same) / len(same)},
+        "steps_per_second": rates,
+        "ratio_one_pass_to_generation": rates["one_pass"] / rates["generation"],
+        "ratio_with_answers_to_generation": rates["one_pass_with_answers"] / rates["generation"],
+        "judged_alike": {name: alike(judged[name], judged["generation"]) for name in list(ways)[:2]},
+        "em": alike([[True] * len(steps) for steps in judged["one_pass"]], judged["one_pass"]),
         "precision": str(lm.model.dtype).removeprefix("torch."),
     }
-    print(f"one pass {one_pass:.2f} steps/s, generation {generated:.2f}: {one_pass / generated:.1f} x; "
-          f"{sum(same)} of {len(same)} judged alike")  # fmt: skip
+    print(speed)
     env = episodes[0].env.name
     out = Path(f"results/speed-em-{env}/metrics.json")
     about = {"name": out.parent.name, "environment": env, "model": asked.model, "speed": speed}

@@ -92,13 +92,12 @@ def _serve_llama(pipe: Any, gguf: str, sessions: int, ngrams: bool) -> None:
     params = xllamacpp.CommonParams()
     params.model.path = gguf
     params.n_parallel, params.n_ctx, params.n_predict = sessions, sessions * WINDOW, 512
-    params.port, params.hostname = free_port(), "127.0.0.1"
+    params.port, params.hostnames = free_port(), ["127.0.0.1"]
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = os.cpu_count() or 2
     if ngrams:
         kinds = xllamacpp.common_speculative_type
-        params.speculative.type = kinds.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE
-        params.speculative.n_max, params.speculative.n_min = 16, 1
-        params.speculative.ngram_size_n, params.speculative.ngram_size_m = 6, 16
+        params.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
+        params.speculative.ngram_simple.size_n, params.speculative.ngram_simple.size_m = 6, 16
     server = xllamacpp.Server(params)
     pipe.send(server.listening_address)
     signal.pause()

@@ -37,7 +37,9 @@ def test_an_episode_word_for_word() -> None:
     assert played.env == EnvRef(name="corridor", version="1", options={"longest": 6})
     world = Corridor()
     first = world.reset("test-0", 2)
-    assert played.task == TaskRef(id="test-0", split="test", seed=2, instruction=first.instruction)
+    assert played.task == TaskRef(
+        id="test-0", split="test", seed=2, instruction=first.instruction, gold_actions=list(first.gold_actions)
+    )  # fmt: skip
     assert (played.initial_observation, played.initial_context) == (first.text, first.initial_context)
     assert played.agent == AgentRef(name="replay", params={"actions": ["take key", "look", "go west"]})
     assert [step.observation for step in played.steps] == [

@@ -168,6 +168,9 @@ def evaluate(
         typer.Option(help="Let reality answer steps: first=3, every=5, action=search[*], unsure=0.9; repeatable."),
     ] = None,
     risk: Risk = 0.05,
+    exact_only: Annotated[
+        bool, typer.Option("--exact-only", help="Only whether steps are right, not what is said instead: quicker.")
+    ] = False,
     name: Annotated[str | None, typer.Option(help="Name in metrics.json.")] = None,
     record: Annotated[
         Path | None, typer.Option(dir_okay=False, help="Also write the metrics there (results/NAME/metrics.json).")
@@ -183,6 +186,7 @@ def evaluate(
         out, model, name=name, data=data, episodes=episodes, env=env_spec(env, option) if env else None, split=split,
         tasks=tasks, agents=agent_specs(agent), seed=seed, max_steps=max_steps, workers=workers,
         anchors=[Anchor.parse(text) for text in anchor or []], risk=risk,
+        exact_only=exact_only,
     )  # fmt: skip
     if record:
         write_json(record, metrics)

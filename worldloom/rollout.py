@@ -41,7 +41,13 @@ def rollout(
         failure = Failure(kind=type(error).__name__, message=str(error))
     return Trajectory(
         env=env.ref,
-        task=TaskRef(id=task_id, split=split, seed=seed, instruction=first.instruction),
+        task=TaskRef(
+            id=task_id,
+            split=split,
+            seed=seed,
+            instruction=first.instruction,
+            gold_actions=list(first.gold_actions) if first.gold_actions else None,
+        ),
         initial_context=first.initial_context,
         initial_observation=first.text,
         agent=agent.ref,

@@ -48,12 +48,14 @@ class EnvRef(_Record):
 
 
 class TaskRef(_Record):
-    """Which task of the environment."""
+    """Which task of the environment. ``gold_actions`` is a winning plan, where the environment gave one: for agents
+    that follow it, never told to a world model."""
 
     id: str
     split: str | None = None
     seed: int | None = None
     instruction: str | None = None
+    gold_actions: list[str] | None = None
 
 
 class AgentRef(_Record):

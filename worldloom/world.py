@@ -173,9 +173,13 @@ def starts_of(trajectories: Iterable[Trajectory]) -> dict[str, Start]:
     return {
         t.task.id: Start(
             t.task.split or "all",
-            Observation(t.initial_observation, t.task.instruction, t.initial_context),
+            Observation(t.initial_observation, t.task.instruction, t.initial_context, _plan(t)),
             None if t.env.name == UNKNOWN else t.env.name,
         )
         for t in trajectories
         if t.initial_observation
     }
+
+
+def _plan(trajectory: Trajectory) -> tuple[str, ...] | None:
+    return tuple(trajectory.task.gold_actions) if trajectory.task.gold_actions else None

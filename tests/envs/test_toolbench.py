@@ -224,6 +224,13 @@ class TestSessions:
         assert env.step(CAPITAL).observation == SHUT
         assert env.step(FINISH).info == {"terminal": None}
 
+    def test_the_plan_can_be_what_was_recorded_whatever_came_of_it(self, folder: Path) -> None:
+        with ToolBench(str(folder), plan="recorded") as env:
+            for seed in (0, 1):
+                assert env.reset(TASK, seed).gold_actions == env.recorded_actions(TASK, seed)
+            [task] = [f"sessions/{query.id}" for query in env.queries.values() if query.text == PERU]
+            assert env.reset(task).gold_actions == env.recorded_actions(task)
+
     def test_a_winner_who_learnt_nothing_makes_any_answer_a_success(self, env: ToolBench) -> None:
         [task] = [f"sessions/{query.id}" for query in env.queries.values() if query.text == CHILE]
         env.reset(task)
@@ -320,7 +327,12 @@ class TestRecord:
 
     @pytest.mark.parametrize(
         ("options", "message"),
-        [({"kind": "call"}, "did you mean 'calls'"), ({"max_chars": 0}, "at least 1"), ({"kinds": "calls"}, "kinds")],
+        [
+            ({"kind": "call"}, "did you mean 'calls'"),
+            ({"plan": "win"}, "did you mean 'won'"),
+            ({"max_chars": 0}, "at least 1"),
+            ({"kinds": "calls"}, "kinds"),
+        ],
     )
     def test_wrong_options(self, folder: Path, options: dict[str, Any], message: str) -> None:
         with pytest.raises(ConfigError, match=message):
@@ -333,7 +345,7 @@ class TestRecord:
 
     def test_options_build_the_same_environment(self, folder: Path) -> None:
         env = ToolBench(str(folder), kind="calls", max_chars=99)
-        assert ToolBench(str(folder), **env.options).options == {"kind": "calls", "max_chars": 99}
+        assert ToolBench(str(folder), **env.options).options == {"kind": "calls", "plan": "won", "max_chars": 99}
 
     def test_close_twice(self, env: ToolBench) -> None:
         env.reset(TASK)

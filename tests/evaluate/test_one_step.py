@@ -33,12 +33,19 @@ REAL = [episode(1, FIRST), episode(2, SECOND), episode(3, THIRD, "other")]
 STRATA = [[None, "no_change", "invalid", "state_changing"], [None, "state_changing"], [None, None]]
 
 
+def about(step: Step, number: int, stratum: str | None) -> dict[str, Any]:
+    end = None if step.terminal == "truncated" else step.terminal
+    return {
+        "index": number + 1, "action": step.action, "gold": step.observation, "gold_terminal": end, "stratum": stratum,
+    }  # fmt: skip
+
+
 def records(says: Any) -> list[dict[str, Any]]:
     """The records of a model that says ``says(episode, step)``."""
     return [
         {
             "kind": "one_step", "key": t.task.id, "task_id": t.task.id, "agent": t.agent.name, "left_out": 0,
-            "steps": [judge(s, says(t, s), n + 1, STRATA[e][n]) for n, s in enumerate(t.steps)],
+            "steps": [about(s, n, STRATA[e][n]) | judge(s, says(t, s)) for n, s in enumerate(t.steps)],
         }
         for e, t in enumerate(REAL)
     ]  # fmt: skip
@@ -151,10 +158,22 @@ def test_baselines_are_on_the_steps_that_were_scored() -> None:
     ],
 )
 def test_correct_is_the_observation_and_the_end(text: str, correct: bool, observation: bool) -> None:
-    found = judge(SECOND[1], text, 2)
+    found = judge(SECOND[1], text)
     assert (found["correct"], found["correct_observation"]) == (correct, observation)
 
 
 def test_a_truncated_end_is_to_be_said_like_an_open_one() -> None:
-    assert judge(THIRD[1], "A hall.", 2)["correct"]
-    assert not judge(THIRD[1], "A hall. [FAILURE]", 2)["correct"]
+    assert judge(THIRD[1], "A hall.")["correct"]
+    assert not judge(THIRD[1], "A hall. [FAILURE]")["correct"]
+
+
+def test_records_that_do_not_say_what_the_model_says_give_exact_match_alone() -> None:
+    full = records(lambda t, s: said(s.observation, s.terminal if s.terminal != "truncated" else None))
+    words = {"predicted", "predicted_terminal", "correct_observation", "word_f1"}
+    bare = [r | {"steps": [{k: v for k, v in s.items() if k not in words} for s in r["steps"]]} for r in full]
+    found, whole = one_step_metrics(bare), one_step_metrics(full)
+    assert found["em"]["value"] == 1.0
+    assert set(whole) - set(found) == {
+        "em_observation", "em_without_counters", "em_without_order", "word_f1", "terminal"
+    }  # fmt: skip
+    assert {name: whole[name] for name in found} == found

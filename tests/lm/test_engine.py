@@ -15,8 +15,9 @@ from worldloom.lm.base import Confidence
 from worldloom.lm.cache import BLOCK, KVCache
 from worldloom.lm.engine import Request, Sampling, greedy_choice
 from worldloom.lm.packed import Chunk, forward, new_cache
-from worldloom.lm.score import SLACK_TOKENS, score
+from worldloom.lm.score import SLACK_TOKENS, exact, score
 from worldloom.lm.session import LocalLM
+from worldloom.tokens import Encoded, Span
 from worldloom.trajectory import EnvRef, Step, TaskRef, Trajectory
 
 LENGTH = 12
@@ -245,6 +246,34 @@ def test_scoring_tells_how_sure_the_model_is_of_what_it_says_instead(lm: LocalLM
         assert found.confidence[:3] == pytest.approx(session.confidence[:3], abs=1e-3)
         session.rewind()
         session.hear(step.action, step.observation)
+
+
+def test_exact_match_alone_is_told_without_writing_wrong_answers_out(lm: LocalLM) -> None:
+    steps = [Step(action="one", observation="A hall."), Step(action="two", observation="A cave.")]
+    real = Trajectory(env=EnvRef(name="e"), task=TaskRef(id="t"), initial_observation="A room.", steps=steps)
+    encoded = lm.encode(real)
+    full = score(lm, [(real, encoded)])[0]
+    before = lm.engine.counts.answers
+    verdicts = exact(lm, [(real, encoded)])[0]
+    assert [(v.step, v.right) for v in verdicts] == [(0, False), (1, False)]
+    assert [v.logprob for v in verdicts] == pytest.approx([s.logprob for s in full], abs=1e-3)
+    assert lm.engine.counts.answers == before
+
+
+def test_an_answer_that_spells_the_text_in_other_tokens_is_right(lm: LocalLM) -> None:
+    prompt = lm.session(None, "A room.").ids + lm.chat.action("one")
+    truth = plain(lm, prompt)
+    size = next(n for n in range(3, LENGTH) if truth[n] not in truth[:n])
+    lm.chat.end = lm.engine.end = truth[size]  # what the model says there now ends its answer
+    text = lm.chat.decode(truth[:size])
+    for gold, right in ((text, True), (text + "!", False)):
+        step = Step(action="one", observation=gold)
+        real = Trajectory(env=EnvRef(name="e"), task=TaskRef(id="t"), initial_observation="A room.", steps=[step])
+        letters = [token for letter in gold for token in lm.chat.answer(letter)[:-1]]
+        assert letters != truth[:size]
+        ids = [*prompt, *letters, lm.chat.end]
+        verdicts = exact(lm, [(real, Encoded(ids, [Span(len(prompt), len(ids), 0)]))])
+        assert [v.right for v in verdicts[0]] == [right]
 
 
 def test_drafts_are_blind_to_each_other(lm: LocalLM) -> None:

@@ -16,6 +16,7 @@ from worldloom.errors import ConfigError, EnvError, suggest
 from worldloom.trajectory import Terminal
 
 KINDS = ("sessions", "calls")
+PLANS = ("won", "recorded")
 MAX_CHARS = 1_024  # where ToolBench itself cut what it recorded, with the same mark
 CUT = "..."
 NOT_RECORDED = "[NOT RECORDED] No recorded run of this task makes this call, so its answer is unknown."
@@ -42,6 +43,8 @@ class ToolBench(Environment):
     Args:
         data: folder of recorded runs; default ``$TOOLBENCH_DATA``, else ``toolbench`` in worldloom's cache.
         kind: ``"sessions"`` or ``"calls"``.
+        plan: what ``gold_actions`` are: ``"won"``, a recorded run that ended with an answer, or ``"recorded"``, the run
+            whose answers come first, whatever came of it, so that the agent ``gold`` plays the record.
         max_chars: longer answers are cut here and end in "...". The record itself was cut so at 1,024 characters.
 
     Raises:
@@ -54,19 +57,24 @@ class ToolBench(Environment):
     version = "toolbench-1"
 
     def __init__(
-        self, data: str | None = None, kind: Literal["sessions", "calls"] = "sessions", max_chars: int = MAX_CHARS
+        self,
+        data: str | None = None,
+        kind: Literal["sessions", "calls"] = "sessions",
+        plan: Literal["won", "recorded"] = "won",
+        max_chars: int = MAX_CHARS,
     ):
-        if kind not in KINDS:
-            raise ConfigError(f"toolbench has no kind {kind!r}{suggest(kind, KINDS)}")
+        for name, value, known in (("kind", kind, KINDS), ("plan", plan, PLANS)):
+            if value not in known:
+                raise ConfigError(f"toolbench has no {name} {value!r}{suggest(value, known)}")
         if max_chars < 1:
             raise ConfigError(f"toolbench's max_chars must be at least 1, not {max_chars}")
-        self.queries, self.kind, self.max_chars = record(data), kind, max_chars
+        self.queries, self.kind, self.plan, self.max_chars = record(data), kind, plan, max_chars
         self._query: Query | None = None
 
     @property
     def options(self) -> dict[str, Any]:
         """Constructor arguments, without the machine's own data folder."""
-        return {"kind": self.kind, "max_chars": self.max_chars}
+        return {"kind": self.kind, "plan": self.plan, "max_chars": self.max_chars}
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -94,8 +102,8 @@ class ToolBench(Environment):
             self._functions = [function for function in query.functions if function["name"] == call.name][:1]
             return Observation(told(self._functions), query.text, gold_actions=(call.text,))
         self._functions = list(query.functions)
-        won = next((run for run in query.turned(seed) if run.win), None)
-        plan = tuple(step.call.text for step in won.steps) if won else None
+        chosen = next((run for run in query.turned(seed) if run.win or self.plan == "recorded"), None)
+        plan = tuple(step.call.text for step in chosen.steps) if chosen else None
         return Observation(f"Task: {query.text}\n\n{told(self._functions)}", query.text, gold_actions=plan)
 
     def recorded_actions(self, task_id: str, seed: int = 0) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from worldloom.evaluate.anchoring import check_anchors, run_anchored
 from worldloom.evaluate.confidence import TARGET
 from worldloom.evaluate.consistency import AT_ONCE, REAL, W2R, Realities, play_real, run_imagined
 from worldloom.evaluate.metrics import RECORDS, measured, publish
-from worldloom.evaluate.one_step import answer_episode, score_episodes
+from worldloom.evaluate.one_step import answer_episode, score_episodes, verify_episodes
 from worldloom.lineage import training_of
 from worldloom.progress import progress
 from worldloom.rollout import MAX_STEPS
@@ -50,6 +50,7 @@ def evaluate(
     workers: int = 2,
     anchors: Sequence[Anchor] = (),
     risk: float = TARGET,
+    exact_only: bool = False,
 ) -> Record:
     """Measure a world model: one-step fidelity on ``data``, consistency on ``tasks`` of ``env`` if agents are given.
 
@@ -61,6 +62,8 @@ def evaluate(
         data: real episodes (a trajectories file); ``episodes`` of them drawn by ``seed``, all if None.
         env, split, tasks, agents: for consistency; tasks are drawn by ``seed``.
         anchors: consistency once more with each: the real environment answers some steps (``worldloom.anchoring``).
+        exact_only: one-step fidelity tells whether steps are right and not what the model says instead, which is
+            quicker; only exact match and what is made of it are measured then.
         risk: the share of steps that may be wrong among those accepted; see ``evaluate.confidence``.
 
     Returns:
@@ -76,6 +79,8 @@ def evaluate(
     _check(data, env, split, agents, anchors)
     lm = open_lm(model)
     check_anchors(anchors, lm)
+    if exact_only and not hasattr(lm, "engine"):
+        raise ConfigError(f"{lm.name} cannot be asked for exact match only; leave exact_only out, or use a local model")
     real = _chosen(data, episodes, seed) if data else []
     version_of(refs_of(real), str(data))
     installed, jobs = None, []
@@ -86,10 +91,11 @@ def evaluate(
         "model": str(model), "data": data.as_posix() if data else None, "episodes": episodes, "env": env,
         "split": split, "tasks": tasks if agents else None, "agents": agents, "seed": seed, "max_steps": max_steps,
         "anchors": [str(anchor) for anchor in anchors] or None, "fingerprint": fingerprint(files_of(model, data)),
+        "exact_only": exact_only or None,
     }  # fmt: skip
     open_run(out, {"stage": "evaluate", **_plain(asked)})
     begun, clock = begin(), time.monotonic()
-    records = score_all(out / RECORDS, lm, real)
+    records = score_all(out / RECORDS, lm, real, exact_only)
     if env and jobs:
         records = [*records, *_played(out, lm, play_real(out, env, jobs, workers), anchors)]
     about = {"name": name or out.name, **_about(model, installed, split, real), **_prompt(lm)}
@@ -181,12 +187,12 @@ def _prompt(lm: Any) -> Record:
     return {"prompt": asdict(prompt)} if prompt else {}
 
 
-def score_all(path: Path, lm: Any, real: Sequence[Trajectory]) -> list[Record]:
+def score_all(path: Path, lm: Any, real: Sequence[Trajectory], exact_only: bool = False) -> list[Record]:
     """One record for each real episode, scoring those that the file lacks."""
     named = {"|".join(map(str, key(t))): t for t in real}
     done = {record["key"] for record in read_records(path) if record["kind"] == "one_step"} & set(named)
     with Log(path) as log, progress("score", len(real), "episodes", len(done)) as advance:
-        for records in _scored(lm, {name: t for name, t in named.items() if name not in done}):
+        for records in _scored(lm, {name: t for name, t in named.items() if name not in done}, exact_only):
             for record in records:
                 log.append(json.dumps(record, ensure_ascii=False))
                 advance(1, "")
@@ -194,7 +200,7 @@ def score_all(path: Path, lm: Any, real: Sequence[Trajectory]) -> list[Record]:
     return [found[name] for name in named]
 
 
-def _scored(lm: Any, missing: Mapping[str, Trajectory]) -> Iterator[list[Record]]:
+def _scored(lm: Any, missing: Mapping[str, Trajectory], exact_only: bool) -> Iterator[list[Record]]:
     """Records of episodes, several at a time; first of those that cannot be shown to the model."""
     from worldloom.lm.score import batches
     from worldloom.lm.session import LocalLM
@@ -211,7 +217,7 @@ def _scored(lm: Any, missing: Mapping[str, Trajectory]) -> Iterator[list[Record]
             yield [{"kind": "one_step", "key": name, "task_id": trajectory.task.id, "agent": label(trajectory),
                     "steps": [], "left_out": len(trajectory.steps), "error": str(error)}]  # fmt: skip
     for batch in batches([len(encoded.input_ids) for _, _, encoded in fitting]):
-        yield score_episodes(lm, [fitting[index] for index in batch])
+        yield (verify_episodes if exact_only else score_episodes)(lm, [fitting[index] for index in batch])
 
 
 def _generated(lm: Any, missing: Mapping[str, Trajectory]) -> Iterator[list[Record]]:

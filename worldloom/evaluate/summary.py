@@ -24,7 +24,7 @@ def _rows(metrics: dict[str, Any]) -> Iterator[tuple[str, str]]:
             )
         for name, baseline in one.get("baselines", {}).items():
             yield f"  baseline: {name.replace('_', ' ')}", percent(baseline["em"])
-        for name, value in one["terminal"].items():
+        for name, value in one.get("terminal", {}).items():
             yield f"  terminal {name.replace('_', ' ')}", percent(value)
     if "confidence" in metrics:
         yield from _confidence(metrics["confidence"])

@@ -7,9 +7,9 @@ keys and values: two tokenisations can spell one text.
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple
-
-import torch
 
 from worldloom.lm.base import MAX_NEW_TOKENS, Confidence
 from worldloom.lm.engine import PASS_TOKENS, Request, logprobs
@@ -21,6 +21,7 @@ from worldloom.tokens import Encoded, Span
 from worldloom.trajectory import Trajectory
 
 SLACK_TOKENS = 32
+HALF_CHARACTER = "\N{REPLACEMENT CHARACTER}"  # what decoding makes of a character whose last bytes are to come
 
 
 class Scored(NamedTuple):
@@ -31,6 +32,31 @@ class Scored(NamedTuple):
     said: str | None
     logprob: float
     confidence: Confidence | None
+
+
+class Verdict(NamedTuple):
+    """One step: whether greedy decoding gives the gold text, and the gold tokens' summed log-probability."""
+
+    step: int
+    right: bool
+    logprob: float
+
+
+@dataclass
+class Passed:
+    """An episode that the model has read: of each span, the model's best tokens, whether they are the gold ones, and
+    the gold ones' log-probabilities."""
+
+    trajectory: Trajectory
+    encoded: Encoded
+    chunk: Chunk
+    best: list[Sequence[int]]
+    right: list[bool]
+    logprobs: list[Sequence[float]]
+
+    def gold(self, span: Span) -> Sequence[int]:
+        """What was to be said there."""
+        return self.encoded.input_ids[span.start : span.stop]
 
 
 class Answer(NamedTuple):
@@ -59,16 +85,63 @@ def score(
     A wrong answer is written out up to twice the gold answer's tokens and a few more, enough to know that it is
     wrong; ``full_answers`` writes it to its end (at most 512 tokens, as Word2World).
     """
-    chunks = [Chunk(new_cache(lm.model), e.input_ids, keep=_places(e)) for _, e in episodes]
     asked = []
-    for (trajectory, encoded), chunk, logits in zip(episodes, chunks, forward(lm.model, chunks), strict=True):
-        exact, gold = _compared(logits, encoded)
+    for passed in _passed(lm, episodes):
         answers = {
             span.step: Answer(lm.engine.submit(request), request.logprobs)
-            for span, request in _requests(lm, trajectory, encoded, chunk, exact, full_answers)
+            for span, request in _requests(lm, passed, passed.right, full_answers)
         }
-        asked.append((encoded, gold, answers))
+        asked.append((passed.encoded, passed.logprobs, answers))
     return [list(_collected(lm, *found)) for found in asked]
+
+
+def exact(lm: LocalLM, episodes: Sequence[tuple[Trajectory, Encoded]]) -> list[list[Verdict]]:
+    """Whether every encoded step of some episodes is right, in one pass for all of them.
+
+    Nothing is written out, but for a step where the model's first token that is not the gold one still leads to the
+    gold text: two tokenisations can spell one text.
+    """
+    passed = list(_passed(lm, episodes))
+    asked = [_requests(lm, p, _settled(lm, p)) for p in passed]
+    answers = [{span.step: lm.engine.submit(request) for span, request in requests} for requests in asked]
+    return [
+        [
+            Verdict(span.step, right or (span.step in told and _spells(lm, p.gold(span), told[span.step])), sum(part))
+            for span, right, part in zip(p.encoded.spans, p.right, p.logprobs, strict=True)
+        ]
+        for p, told in zip(passed, answers, strict=True)
+    ]
+
+
+def _settled(lm: LocalLM, passed: Passed) -> list[bool]:
+    """Of each step, whether the pass alone says if it is right."""
+    return [
+        right or not _may_spell(lm, passed.gold(span), best)
+        for span, right, best in zip(passed.encoded.spans, passed.right, passed.best, strict=True)
+    ]
+
+
+def _may_spell(lm: LocalLM, gold: Sequence[int], best: Sequence[int]) -> bool:
+    """Whether an answer can still be the gold text after its first token that is not the gold one."""
+    parted = next(n for n, (said, meant) in enumerate(zip(best, gold, strict=True)) if said != meant)
+    begun = lm.chat.decode([*gold[:parted], best[parted]]).rstrip(HALF_CHARACTER).strip()
+    text = lm.chat.decode(gold).strip()
+    return text == begun if best[parted] == lm.chat.end else text.startswith(begun)
+
+
+def _spells(lm: LocalLM, gold: Sequence[int], answer: Future[list[int]]) -> bool:
+    return lm.chat.decode(answer.result()).strip() == lm.chat.decode(gold).strip()
+
+
+def _passed(lm: LocalLM, episodes: Sequence[tuple[Trajectory, Encoded]]) -> Iterator[Passed]:
+    """One forward pass for all."""
+    chunks = [Chunk(new_cache(lm.model), e.input_ids, keep=_places(e)) for _, e in episodes]
+    for (trajectory, encoded), chunk, logits in zip(episodes, chunks, forward(lm.model, chunks), strict=True):
+        sizes = [span.stop - span.start for span in encoded.spans]
+        gold = [encoded.input_ids[place + 1] for place in _places(encoded)]
+        best = _cut(logits.argmax(-1).tolist(), sizes)
+        right = [list(told) == list(meant) for told, meant in zip(best, _cut(gold, sizes), strict=True)]
+        yield Passed(trajectory, encoded, chunk, best, right, _cut(logprobs(logits, gold), sizes))
 
 
 def _places(encoded: Encoded) -> list[int]:
@@ -76,31 +149,22 @@ def _places(encoded: Encoded) -> list[int]:
     return [place - 1 for start, stop, _ in encoded.spans for place in range(start, stop)]
 
 
-def _compared(logits: torch.Tensor, encoded: Encoded) -> tuple[list[bool], list[Sequence[float]]]:
-    """For each span: whether all its tokens are the argmax, and the log-probability of each."""
-    gold = [encoded.input_ids[place + 1] for place in _places(encoded)]
-    hits = (logits.argmax(-1) == torch.tensor(gold, device=logits.device)).tolist()
-    sizes = [span.stop - span.start for span in encoded.spans]
-    return [all(part) for part in _cut(hits, sizes)], list(_cut(logprobs(logits, gold), sizes))
-
-
-def _cut(values: Sequence[Any], sizes: Sequence[int]) -> Iterator[Sequence[Any]]:
-    at = 0
-    for size in sizes:
-        yield values[at : at + size]
-        at += size
+def _cut(values: Sequence[Any], sizes: Sequence[int]) -> list[Sequence[Any]]:
+    ends = list(accumulate(sizes))
+    return [values[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
 def _requests(
-    lm: LocalLM, trajectory: Trajectory, encoded: Encoded, chunk: Chunk, exact: Sequence[bool], full: bool
+    lm: LocalLM, passed: Passed, settled: Sequence[bool], full: bool = False
 ) -> Iterator[tuple[Span, Request]]:
-    """What is to be generated: the wrong steps, each from its own beginning."""
+    """What is to be generated: the steps that are not settled, each from its own beginning."""
+    trajectory, encoded = passed.trajectory, passed.encoded
     memory = remembering(trajectory.initial_context, trajectory.initial_observation)
-    for span, right in zip(encoded.spans, exact, strict=True):
+    for span, done in zip(encoded.spans, settled, strict=True):
         step = trajectory.steps[span.step]
-        if not right:
+        if not done:
             limit = MAX_NEW_TOKENS if full else 2 * (span.stop - span.start) + SLACK_TOKENS
-            cache = chunk.cache.fork()
+            cache = passed.chunk.cache.fork()
             cache.length = span.start - 1
             guess = lm.guess(memory.copy(), step.action)
             yield span, Request(encoded.input_ids[: span.start], 0, cache, min(limit, lm.window - span.start), guess)

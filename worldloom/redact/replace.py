@@ -150,7 +150,7 @@ _SCHEMA = {
 }  # fmt: skip
 PLAIN = {
     "action", "observation", "thought", "initial_observation", "initial_context", "instruction", "message", "id",
-    "name", "version", "split", "kind", "admissible_actions", "schema", "terminal",
+    "name", "version", "split", "kind", "admissible_actions", "gold_actions", "schema", "terminal",
 }  # fmt: skip
 
 
