@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from worldloom.agents.base import Agent, Start
+from worldloom.agents.base import Agent, Finished, Start
 from worldloom.agents.gold import Replay
 from worldloom.envs.base import Environment, Observation, StepResult
 from worldloom.envs.versions import check_version
@@ -25,7 +25,8 @@ def rollout(
     max_steps: int = MAX_STEPS,
     on_step: Callable[[], None] = lambda: None,
 ) -> Trajectory:
-    """Play one episode. An error of the engine or the agent is recorded in ``error``, not raised.
+    """Play one episode. An error of the engine or the agent is recorded in ``error``, not raised; where the agent has
+    nothing more to do (``Finished``), the episode is truncated.
 
     ``on_step`` is called before the reset and before every step (a sign of life for a watchdog).
     """
@@ -73,7 +74,11 @@ def _play(
     env: Environment, agent: Agent, text: str, steps: list[Step], max_steps: int, on_step: Callable[[], None]
 ) -> None:
     for number in range(1, max_steps + 1):
-        action, thought = agent.act(text)
+        try:
+            action, thought = agent.act(text)
+        except Finished:
+            steps[-1:] = [step.model_copy(update={"terminal": "truncated"}) for step in steps[-1:]]
+            return
         on_step()
         result = env.step(action)
         text = result.observation

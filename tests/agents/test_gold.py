@@ -1,9 +1,12 @@
+import contextlib
+
 import pytest
 
 from tests.envs.corridor import Corridor
 from worldloom.agents import AgentSpec, make
-from worldloom.agents.base import Decision, Start
+from worldloom.agents.base import Decision, Finished, Start
 from worldloom.agents.gold import GoldFollower, Replay
+from worldloom.envs.base import Observation
 from worldloom.errors import ConfigError
 from worldloom.rollout import rollout
 
@@ -12,11 +15,28 @@ PLAN = ("go to shelf 1", "take book 2 from shelf 1", "wait")
 
 def told(agent: GoldFollower, task: str = "t", seed: int = 0, steps: int = 40) -> list[str]:
     agent.begin(Start(task, "", None, seed, PLAN))
-    return [agent.act("").action for _ in range(steps)]
+    actions = []
+    with contextlib.suppress(Finished):
+        actions += (agent.act("").action for _ in range(steps))
+    return actions
 
 
-def test_without_noise_it_is_the_plan_and_then_it_looks() -> None:
-    assert told(GoldFollower(), steps=5) == [*PLAN, "look", "look"]
+def test_without_noise_it_is_the_plan_and_nothing_more() -> None:
+    assert told(GoldFollower(), steps=5) == [*PLAN]
+
+
+def test_where_a_plan_does_not_win_the_episode_ends_with_it() -> None:
+    plan = Corridor().reset("train-3").gold_actions or ()
+    played = rollout(Short(), GoldFollower(), "train-3")
+    assert (tuple(played.actions), played.outcome) == (plan[:-1], "truncated")
+
+
+class Short(Corridor):
+    """Gives all but the last action of the plan."""
+
+    def reset(self, task_id: str, seed: int = 0) -> Observation:
+        first = super().reset(task_id, seed)
+        return first._replace(gold_actions=(first.gold_actions or ())[:-1])
 
 
 @pytest.mark.parametrize("task", [f"train-{n}" for n in range(10)])

@@ -18,6 +18,10 @@ class Decision(NamedTuple):
     thought: str | None = None
 
 
+class Finished(Exception):
+    """Raised by ``Agent.act``: there is nothing more that the agent would do. The episode is then truncated."""
+
+
 class Start(NamedTuple):
     """What an agent may know when an episode begins.
 
@@ -66,7 +70,11 @@ class Agent(ABC):
 
     @abstractmethod
     def act(self, observation: str) -> Decision:
-        """Say the next action; ``observation`` is the newest text (at first, that of ``Start``)."""
+        """Say the next action; ``observation`` is the newest text (at first, that of ``Start``).
+
+        Raises:
+            Finished: there is none.
+        """
 
     def rng(self, start: Start) -> random.Random:
         """Randomness that depends on nothing but task, agent and seed."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from worldloom.agents.base import Agent, Decision, Start, chances
+from worldloom.agents.base import Agent, Decision, Finished, Start, chances
 from worldloom.errors import ConfigError
 
 
@@ -29,7 +29,7 @@ class GoldFollower(Agent):
 
     def act(self, observation: str) -> Decision:
         if self.at >= len(self.plan):
-            return Decision("look")
+            raise Finished("the plan is at its end")
         if self.random.random() < self.noise:
             return Decision(self.random.choice([*self.detours, self._broken()]))
         self.at += 1
