@@ -17,6 +17,7 @@ from worldloom.errors import ModelError
 from worldloom.lm.cache import KVCache
 
 NAME = "worldloom_packed"
+ROWS = 192  # rows that attend at a time; more do not fit the cache with their weights
 
 
 @dataclass
@@ -134,6 +135,8 @@ def attention(
 def _attend(query: Any, keys: Any, values: Any, mask: Any, scale: float) -> torch.Tensor:
     """The heads that share keys stand behind one another as rows, so that keys need not be repeated."""
     heads, rows, size = query.shape
+    if mask is None and rows > ROWS and query.device.type == "cpu" and query.dtype == torch.bfloat16:
+        return attend_in_blocks(query * scale, keys, values)
     if mask is None and rows > 1:
         whole = torch.nn.functional.scaled_dot_product_attention(
             query[None], keys[None], values[None], is_causal=True, scale=scale, enable_gqa=heads != keys.shape[0]
@@ -144,3 +147,22 @@ def _attend(query: Any, keys: Any, values: Any, mask: Any, scale: float) -> torc
         grouped, keys[None], values[None], attn_mask=mask, scale=scale
     )
     return found.reshape(heads, rows, size)
+
+
+def attend_in_blocks(query: Any, keys: Any, values: Any) -> torch.Tensor:
+    """A whole text attending to itself, some rows at a time; ``query`` is scaled.
+
+    In bfloat16 on a CPU, plain matrix products take a half to three quarters of the time of torch's fused kernel, which
+    does not multiply in the processor's bfloat16 instructions.
+    """
+    out, size = torch.empty_like(query), query.shape[-1]
+    shared = query.shape[0] // keys.shape[0]  # heads that have the same keys stand behind one another as rows
+    for start in range(0, query.shape[1], ROWS):
+        rows = slice(start, min(start + ROWS, query.shape[1]))
+        later = torch.full((rows.stop - start,) * 2, float("-inf"), dtype=query.dtype).triu(1).repeat(shared, 1)
+        for head in range(keys.shape[0]):
+            some = slice(head * shared, (head + 1) * shared)
+            weights = query[some, rows].reshape(-1, size) @ keys[head, : rows.stop].t()
+            weights[:, rows] += later
+            out[some, rows] = (weights.softmax(-1) @ values[head, : rows.stop]).view(shared, -1, size)
+    return out
