@@ -4,7 +4,7 @@
 
 Two forms of ours are timed: exact match alone (``worldloom evaluate --exact-only``), and with what the model says at
 wrong steps written out to its end. Generation is timed on fewer episodes, since it is slow; all are counted in steps.
-Says whether they judge alike, and writes results/speed-em-ENV/metrics.json.
+Says whether they judge alike, and writes results/NAME/metrics.json.
 """
 
 import argparse
@@ -63,6 +63,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--episodes", type=int, default=4)
     parser.add_argument("--generated", type=int, default=1)
+    parser.add_argument("--name", help="of the folder under results; speed-em-ENV if not given")
     asked = parser.parse_args()
     begun, clock = begin(f"python -m benchmarks.exact_match {' '.join(sys.argv[1:])}"), time.monotonic()
     lm = LocalLM(asked.model)
@@ -92,7 +93,7 @@ def main() -> None:
     }
     print(speed)
     env = episodes[0].env.name
-    out = Path(f"results/speed-em-{env}/metrics.json")
+    out = Path("results") / (asked.name or f"speed-em-{env}") / "metrics.json"
     about = {"name": out.parent.name, "environment": env, "model": asked.model, "speed": speed}
     write_json(out, {**about, "provenance": provenance(begun, time.monotonic() - clock)})
 

@@ -4,7 +4,7 @@
         [--peers vllm,llama.cpp] [--real textworld,scienceworld]
 
 All answer the actions of the same recorded episodes, in one run. The plain way reads the whole history anew at each
-step, through transformers' ``generate``. Prints a table and writes results/speed-wm-ENV/metrics.json.
+step, through transformers' ``generate``. Prints a table and writes results/NAME/metrics.json.
 """
 
 import argparse
@@ -176,6 +176,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--alone", type=int, default=3, help="episodes for the ways that take one at a time")
     parser.add_argument("--scale", default="1,4,16,64,65", help="how many sessions at once, each in a run of its own")
+    parser.add_argument("--name", help="of the folder under results; speed-wm-ENV if not given")
     parser.add_argument("--peers", default="", help="vllm,llama.cpp")
     parser.add_argument(
         "--real", default="", help="other environments whose real engines are timed: textworld,scienceworld"
@@ -205,7 +206,7 @@ def main() -> None:
     }  # fmt: skip
     del lm
     speed["peak_memory_gib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    out = Path(f"results/speed-wm-{asked.env}/metrics.json")
+    out = Path("results") / (asked.name or f"speed-wm-{asked.env}") / "metrics.json"
     about = {"name": out.parent.name, "environment": asked.env, "model": asked.model, "speed": speed}
     for found in chain([{}], others(asked.peers, asked.model, few, many, asked)):
         speed |= compared(rates, found)
