@@ -1,11 +1,16 @@
-"""Rates with their intervals: bootstrap over episodes or tasks, never over steps."""
+"""Rates with their intervals: bootstrap over episodes or tasks, never over steps.
+
+Where all rows are alike, resampling them gives no width, however few they are. There the bounds are those of Clopper
+and Pearson (1934) for that many rows of which none is otherwise: the "rule of three" of Hanley and Lippman-Hand
+(1983, "If nothing goes wrong, is everything all right?").
+"""
 
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.stats import DegenerateDataWarning, bootstrap
+from scipy.stats import DegenerateDataWarning, binomtest, bootstrap
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
@@ -21,8 +26,8 @@ def interval(
         columns: as many as ``statistic`` takes, each of length n.
 
     Returns:
-        {"value", "low", "high", "n"}; None if there is nothing to measure. With one row, or where every
-        resample gives the same, low and high are the value.
+        {"value", "low", "high", "n"}; None if there is nothing to measure. With one row, or where every resample
+        gives the same, low and high are the value: see ``rate`` and ``quotient`` for what is known all the same.
     """
     data = [np.asarray(column, dtype=float) for column in columns]
     n = len(data[0])
@@ -70,8 +75,50 @@ def ratio(numerator: Any, denominator: Any, axis: int = -1) -> Any:
 
 
 def rate(hits: Sequence[float], totals: Sequence[float]) -> dict[str, float] | None:
-    """A rate over steps (hits and totals per episode) with an interval over episodes."""
-    return interval(ratio, [hits, totals])
+    """A rate over steps (hits and totals per episode, 0 <= hits <= totals) with an interval over episodes.
+
+    Where all episodes are without a miss, or all without a hit, the other bound is that of ``unseen``. One episode
+    says nothing of others: a rate of it that is neither 0 nor 1 may be anything.
+    """
+    found = interval(ratio, [hits, totals])
+    if found is None:
+        return None
+    rows = sum(total > 0 for total in totals)
+    if all(hit == 0 for hit in hits):
+        return found | {"high": unseen(rows)}
+    if all(hit == total for hit, total in zip(hits, totals, strict=True)):
+        return found | {"low": 1 - unseen(rows)}
+    return found if rows > 1 else found | {"low": 0.0, "high": 1.0}
+
+
+def unseen(rows: int) -> float:
+    """The largest share of rows that may be otherwise though none of so many was: 1 - 0.025 ** (1 / rows)."""
+    return float(binomtest(0, rows).proportion_ci(CONFIDENCE, method="exact").high)
+
+
+def difference(left: Sequence[float], right: Sequence[float], totals: Sequence[float]) -> dict[str, float] | None:
+    """A rate less another one of the same rows (paired: the same episodes or tasks), with an interval over them.
+
+    Where no row differs from the others, as many as are ``unseen`` may.
+    """
+    found = interval(lambda a, b, n, axis: ratio(a, n, axis) - ratio(b, n, axis), [left, right, totals])
+    if found is None or found["low"] < found["high"]:
+        return found
+    value, width = found["value"], unseen(sum(total > 0 for total in totals))
+    return found | {"low": max(-1.0, value - width), "high": min(1.0, value + width)}
+
+
+def quotient(top: Sequence[float], bottom: Sequence[float], most: Sequence[float]) -> dict[str, float] | None:
+    """A quotient of two rates of the same rows (W2R / Real), both of them out of ``most``, with an interval.
+
+    Where all rows have the same quotient, as many as are ``unseen`` may lack all of it, or have what they can on top.
+    """
+    found = interval(ratio, [top, bottom])
+    if found is None or found["low"] < found["high"]:
+        return found
+    rows, won = sum(each > 0 for each in bottom), sum(bottom) / sum(most)
+    low = found["value"] * (1 - unseen(rows))
+    return found | {"low": low, "high": min(found["value"] + unseen(len(most)) / won, 1 / won)}
 
 
 def word_f1(predicted: str, gold: str) -> float:
