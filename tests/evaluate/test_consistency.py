@@ -87,7 +87,7 @@ def test_agents_that_are_all_consistent_have_a_ratio_of_one_as_sure_as_their_num
     assert found["cr"] == {"value": 1.0, "low": pytest.approx(below), "high": pytest.approx(1 + beside / 0.5), "n": 6}
     assert found["cr_paired"] == {"value": 1.0, "low": pytest.approx(below), "high": 1.0, "n": 6}
     agreed = found["agreement"]["w2r"]
-    assert agreed["kappa"] == {"value": 1.0, "low": pytest.approx(1 - beside / 0.5), "high": 1.0, "n": 6}
+    assert agreed["kappa"] == {"value": 1.0, "low": pytest.approx(1 - beside * 2), "high": 1.0, "n": 6}
     assert agreed["difference"] == {"value": 0.0, "low": pytest.approx(-beside), "high": pytest.approx(beside), "n": 6}
 
 

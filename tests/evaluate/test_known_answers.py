@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from worldloom.evaluate import stats
-from worldloom.evaluate.agreement import _kappa_with_interval
+from worldloom.evaluate.agreement import kappa_of
 from worldloom.evaluate.confidence import Steps, auroc
 from worldloom.evaluate.consistency import record
 from worldloom.evaluate.metrics import measured
@@ -330,7 +330,7 @@ def test_intervals_of_kappa_cover_the_truth() -> None:
         real = draw.random((50, 3)) < 0.5
         other = np.where(draw.random((50, 3)) < 0.8, real, ~real)
         cells = [(real & other), (real & ~other), (~real & other), (~real & ~other)]
-        return _kappa_with_interval(np.stack([cell.sum(1) for cell in cells], axis=1))
+        return kappa_of(np.stack([cell.sum(1) for cell in cells], axis=1))
 
     assert 0.93 <= covered(0.6, simulate) <= 0.97  # 0.8 agree, 0.5 would by chance
 

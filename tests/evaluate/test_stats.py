@@ -15,7 +15,7 @@ def test_nothing_to_measure_is_no_number() -> None:
 
 
 def test_one_row_says_nothing_of_others() -> None:
-    assert rate([3], [4]) == {"value": 0.75, "low": 0.0, "high": 1.0, "n": 1}
+    assert rate([3], [4]) == {"value": 0.75, "low": pytest.approx(0.025 * 0.75), "high": pytest.approx(0.99375), "n": 1}
     assert rate([4], [4]) == {"value": 1.0, "low": pytest.approx(0.025), "high": 1.0, "n": 1}
 
 
@@ -29,6 +29,13 @@ def test_rows_that_are_all_alike_have_the_bounds_of_clopper_and_pearson(rows: in
     assert binom.pmf(0, rows, never["high"]) == pytest.approx(0.025)
     assert unseen(rows) == pytest.approx(few)
     assert few < 3.7 / rows  # the "rule of three", which is one-sided
+
+
+def test_rows_that_are_all_alike_in_between_may_have_others_beside_them() -> None:
+    few = 1 - 0.025 ** (1 / 8)
+    assert rate([9] * 8, [10] * 8) == {
+        "value": 0.9, "low": pytest.approx(0.9 - few * 0.9), "high": pytest.approx(0.9 + few * 0.1), "n": 8,
+    }  # fmt: skip
 
 
 def test_rows_without_a_total_are_no_rows_of_a_rate() -> None:

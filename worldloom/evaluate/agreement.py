@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest
 
-from worldloom.evaluate.stats import difference, interval_of_sums, unseen
+from worldloom.evaluate.stats import difference, interval_of_sums, widened
 
 Record = dict[str, Any]
 Ends = tuple[bool, bool]  # success in reality, success in the other world
@@ -46,30 +46,23 @@ def agreement(records: Sequence[Record], name: str) -> Record:
     found["difference"] = difference(table[:, [0, 2]].sum(1), table[:, [0, 1]].sum(1), table.sum(1))
     if parted := real_only + other_only:
         found["mcnemar_p"] = float(binomtest(real_only, parted).pvalue)
-    if (agreed := _kappa_with_interval(table)) is not None:
+    if (agreed := kappa_of(table)) is not None:
         found["kappa"] = agreed
     return found
 
 
-def _kappa_with_interval(table: Any) -> Record | None:
-    """Cohen's kappa of a table of tasks and ``CELLS``; see ``stats`` for the bound where all agree."""
-    found = interval_of_sums(_kappa, [table])
-    if found is not None and not table[:, 1:3].any():
-        chance = _chance(table.sum(0))
-        found["low"] = max(-1.0, 1 - unseen(len(table)) / (1 - float(chance)))
-    return found
+def kappa_of(table: Any) -> Record | None:
+    """Cohen's kappa of a table (tasks, ``CELLS``) with an interval over tasks; None where chance alone agrees."""
+    return widened(interval_of_sums(_kappa, [table]), len(table), least=-1.0)
 
 
 def _kappa(cells: Any) -> Any:
     """Cohen (1960), "A coefficient of agreement for nominal scales", from counts (..., 4); NaN where chance is 1."""
-    apart, chance = (cells[..., 1] + cells[..., 2]) / cells.sum(-1), _chance(cells)
-    return 1 - np.divide(apart, 1 - chance, out=np.full(np.shape(apart), np.nan), where=chance < 1)
-
-
-def _chance(cells: Any) -> Any:
-    n = cells.sum(-1)
-    real, other = (cells[..., 0] + cells[..., 1]) / n, (cells[..., 0] + cells[..., 2]) / n
-    return real * other + (1 - real) * (1 - other)
+    both, real_only, other_only, _ = np.moveaxis(cells / cells.sum(-1, keepdims=True), -1, 0)
+    real, other = both + real_only, both + other_only
+    by_chance = real * other + (1 - real) * (1 - other)
+    apart = real_only + other_only
+    return 1 - np.divide(apart, 1 - by_chance, out=np.full(np.shape(apart), np.nan), where=by_chance < 1)
 
 
 def rank_agreement(records: Sequence[Record]) -> Record:

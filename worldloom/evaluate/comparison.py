@@ -30,6 +30,14 @@ from worldloom.evaluate.trust import WITH_SHARE, aurocs, bound_rows
 
 Rows = Mapping[str, Sequence[Rate | None]]  # what it is -> its rate in each run
 PLOTTED = ("exact match", "exact match of the observation alone", "word F1")
+_SIZES = {
+    "train": {
+        "trainable_parameters": "parameters trained", "trajectories_seen": "episodes learnt from",
+        "tokens_seen": "tokens learnt from",
+    },
+    "one_step": {"n_episodes": "episodes scored", "n_steps": "steps scored", "left_out": "steps left out"},
+    "consistency": {"n_tasks": "tasks played"},
+}  # fmt: skip
 _DIFFERENCES = {"em": "exact match", "em_observation": "observation alone", "word_f1": "word F1"}
 
 
@@ -44,7 +52,7 @@ def compare(paths: Sequence[Path], out: Path) -> Path:
         raise ConfigError(f"{len(paths)} runs: a comparison is of 2 to {len(RUNS)}")
     runs = open_runs(paths)
     title = f"{', '.join(dict.fromkeys(str(run.metrics.get('environment', '')) for run in runs))}: {len(runs)} runs"
-    note = f"Differences are to the first run, {runs[0].name}. In brackets: intervals, from resampling whole episodes."
+    note = f"Differences are to the first run, {runs[0].name}. In brackets: 95 % intervals."
     return write_page(out, title=title.removeprefix(": "), subtitle=note, sections=list(_sections(runs)))
 
 
@@ -59,8 +67,13 @@ def _sections(runs: Sequence[Run]) -> Iterator[Section]:
 def _texts(caption: str, runs: Sequence[Run], of: Callable[[Run], Mapping[str, Any]]) -> Table:
     """A column a run, a row for whatever any of them tells."""
     told = [of(run) for run in runs]
-    rows = [[name, *(number(each.get(name)) for each in told)] for name in dict.fromkeys(n for t in told for n in t)]
-    return Table(caption, ["", *(run.name for run in runs)], rows)
+    names = dict.fromkeys(name for each in told for name in each)
+    rows = [[kind(name), *(number(each.get(name)) for each in told)] for name in names]
+    return Table(caption, _head(runs), rows, texts=True)
+
+
+def _head(runs: Sequence[Run]) -> list[str]:
+    return ["", *(run.name for run in runs)]
 
 
 def _about(runs: Sequence[Run]) -> Section:
@@ -68,15 +81,11 @@ def _about(runs: Sequence[Run]) -> Section:
 
 
 def _told(run: Run) -> Mapping[str, Any]:
-    metrics, found = run.metrics, {}
-    train, one = metrics.get("train") or {}, metrics.get("one_step") or {}
-    found = {key: metrics.get(key) for key in ("model", "environment_version", "split") if metrics.get(key)}
-    for key, name in (("trainable_parameters", "parameters trained"), ("trajectories_seen", "episodes learnt from"),
-                      ("tokens_seen", "tokens learnt from")):  # fmt: skip
-        found |= {name: train[key]} if key in train else {}
-    for key, name in (("n_episodes", "episodes scored"), ("n_steps", "steps scored"), ("left_out", "steps left out")):
-        found |= {name: one[key]} if key in one else {}
-    return found | {"tasks played": (metrics.get("consistency") or {}).get("n_tasks")}
+    found = {key: run.metrics[key] for key in ("model", "environment_version", "split") if run.metrics.get(key)}
+    for part, names in _SIZES.items():
+        of = run.metrics.get(part) or {}
+        found |= {name: of[key] for key, name in names.items() if key in of}
+    return found
 
 
 def _origin(run: Run) -> Mapping[str, Any]:
@@ -99,7 +108,7 @@ def _rows(parts: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> Rows:
 
 def _beside(caption: str, runs: Sequence[Run], rows: Rows, *, first: Sequence[Sequence[str]] = ()) -> Table:
     made = [[name, *(rated(rate, name in RATIOS) for rate in found)] for name, found in rows.items()]
-    return Table(caption, ["%", *(run.name for run in runs)], [*map(list, first), *made])
+    return Table(caption, _head(runs), [*map(list, first), *made])
 
 
 def _dots(rows: Rows, runs: Sequence[Run], label: str, salt: str) -> Markup:
@@ -118,8 +127,8 @@ def _one_step(runs: Sequence[Run]) -> Iterator[Section]:
     tools = _rows(_part(runs, "one_step", "tool_answers"), TOOL_ANSWERS)
     note = "Each step is predicted from the real history before it. Baselines need no language model."
     yield Section("One step ahead", note, _dots(shown, runs, "%", "exact"), (
-        _beside("exact match, its kinder forms, and baselines", runs, {**exact, **base}),
-        _beside("the end", runs, ends), _beside("where a tool answers with JSON", runs, tools),
+        _beside("exact match, its kinder forms, and baselines, %", runs, {**exact, **base}),
+        _beside("the end, %", runs, ends), _beside("where a tool answers with JSON, %", runs, tools),
     ))  # fmt: skip
 
 
@@ -152,8 +161,8 @@ def _by_kind(runs: Sequence[Run]) -> Iterator[Section]:
         counts = {kind(name): [number(part.get(name, {}).get("n")) for part in parts] for name in names}
         steps = [[name, *counts[name]] for name in rows]
         yield Section("Exact match by kind of step", "A step is of several kinds.", _dots(plot, runs, "%", "kinds"), (
-            _beside("exact match", runs, rows),
-            Table("steps of each kind", ["", *(run.name for run in runs)], steps, folded=True),
+            _beside("exact match, %", runs, rows),
+            Table("steps of each kind", _head(runs), steps, folded=True),
         ))  # fmt: skip
 
 
@@ -184,7 +193,11 @@ def _worlds(runs: Sequence[Run]) -> Iterator[Section]:
     sizes = [["episodes", *(number(part.get("n")) for part in overall)],
              ["tasks", *(number(part.get("n_tasks")) for part in _part(runs, "consistency"))]]  # fmt: skip
     plot = {name: found for name, found in rows.items() if name not in RATIOS}
-    tables = [_beside("all agents together", runs, rows, first=sizes), _agreements(runs), _by_agent(runs)]
+    tables = [
+        _beside("all agents together: rates in %, and their ratios", runs, rows, first=sizes),
+        _agreements(runs),
+        _by_agent(runs),
+    ]
     found = {run.name: world_differences(runs[0], run) for run in runs[1:]}
     paired = {name: each for name, each in found.items() if not isinstance(each, str)}
     refused = "".join(f" Not paired with {name}: {why}." for name, why in found.items() if isinstance(why, str))
@@ -204,14 +217,14 @@ def _agreements(runs: Sequence[Run]) -> Table:
         for what, each in ((f"Cohen's kappa, {label} and Real", found), (f"Kendall's tau, {label} and Real", ranks)):
             if any(each):
                 rows.append([what, *(rated(rate, ratio=True) for rate in each)])
-    return Table("agreement with reality", ["", *(run.name for run in runs)], rows)
+    return Table("agreement with reality", _head(runs), rows)
 
 
 def _by_agent(runs: Sequence[Run]) -> Table:
     parts = _part(runs, "consistency", "agents")
     agents = dict.fromkeys(agent for part in parts for agent in part)
     rows = [[a, *(rated(Rate.of(part.get(a, {}).get("cr")), ratio=True) for part in parts)] for a in agents]
-    return Table("CR by agent", ["", *(run.name for run in runs)], rows)
+    return Table("CR by agent", _head(runs), rows)
 
 
 def _partings(runs: Sequence[Run]) -> Iterator[Section]:
@@ -264,7 +277,7 @@ def _confidence(runs: Sequence[Run]) -> Iterator[Section]:
         [name, *(each.get(name, ABSENT) for each in bounds)] for name in dict.fromkeys(n for b in bounds for n in b)
     ]
     errors = [rated(Rate.of(part.get("ece"))) for part in parts]
-    names = ["", *(run.name for run in runs)]
+    names = _head(runs)
     yield Section("Do they know when they are wrong", tables=(
         Table("area under the ROC curve (0.5 is chance, 1 is perfect)", names, rows),
         Table("calibration", names, [["expected calibration error, %", *errors]]),

@@ -37,6 +37,7 @@ BASELINES = {
     "majority_reply": "majority reply",
     "retrieval": "nearest transition",
 }
+_BESIDE = 4  # groups of bars that leave room for another plot beside them
 _LOG_AXIS_FROM = 20  # a loss that falls by this factor is read off a logarithmic axis
 
 
@@ -200,7 +201,10 @@ def write_readme_plot(path: Path, metrics_by_env: Mapping[str, Mapping[str, Any]
     halves = [half for half in halves if half[1]]  # what nobody measured is not drawn
     if not halves:
         raise ValueError("no one_step and no consistency in any of the metrics: evaluate first, then draw")
-    figure, axes = new_figure(4.4 * len(halves), 2.9, ncols=len(halves))
+    if max(len(runs) for _, runs, _ in halves) > _BESIDE:
+        figure, axes = new_figure(8.8, 2.9 * len(halves), nrows=len(halves))
+    else:
+        figure, axes = new_figure(4.4 * len(halves), 2.9, ncols=len(halves))
     for place, (draw, runs, title) in zip(axes, halves, strict=True):
         draw(place, runs)
         place.set_title(title, color=INK, fontsize=10, loc="left")

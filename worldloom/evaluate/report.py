@@ -86,7 +86,7 @@ def _headlines(metrics: Mapping[str, Any]) -> Iterator[Headline]:
 def _headline(name: str, rate: Rate, of: str = "") -> Headline:
     ratio = name in RATIOS
     told = value(rate, ratio) if ratio else f"{value(rate)} %"
-    return Headline(name, told, interval(rate, ratio), of if rate.n is None else f"n = {number(rate.n)}")
+    return Headline(name, told, interval(rate, ratio), of or ("" if rate.n is None else f"n = {number(rate.n)}"))
 
 
 def _size(one_step: Mapping[str, Any]) -> str:

@@ -1,8 +1,9 @@
 """Rates with their intervals: bootstrap over episodes or tasks, never over steps.
 
-Where all rows are alike, resampling them gives no width, however few they are. There the bounds are those of Clopper
-and Pearson (1934) for that many rows of which none is otherwise: the "rule of three" of Hanley and Lippman-Hand
-(1983, "If nothing goes wrong, is everything all right?").
+Where all rows are alike, resampling them gives no width, however few they are. There the bounds are what the rate
+would be if as many rows as may be unseen were otherwise: after Clopper and Pearson (1934) for that many rows of which
+none is otherwise, the "rule of three" of Hanley and Lippman-Hand (1983, "If nothing goes wrong, is everything all
+right?").
 """
 
 import warnings
@@ -14,6 +15,7 @@ from scipy.stats import DegenerateDataWarning, binomtest, bootstrap
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
+TINY = 1e-9  # a width that is none but for rounding
 
 
 def interval(
@@ -75,20 +77,19 @@ def ratio(numerator: Any, denominator: Any, axis: int = -1) -> Any:
 
 
 def rate(hits: Sequence[float], totals: Sequence[float]) -> dict[str, float] | None:
-    """A rate over steps (hits and totals per episode, 0 <= hits <= totals) with an interval over episodes.
+    """A rate over steps (hits and totals per episode, 0 <= hits <= totals) with an interval over episodes."""
+    return widened(interval(ratio, [hits, totals]), sum(total > 0 for total in totals))
 
-    Where all episodes are without a miss, or all without a hit, the other bound is that of ``unseen``. One episode
-    says nothing of others: a rate of it that is neither 0 nor 1 may be anything.
-    """
-    found = interval(ratio, [hits, totals])
-    if found is None:
-        return None
-    rows = sum(total > 0 for total in totals)
-    if all(hit == 0 for hit in hits):
-        return found | {"high": unseen(rows)}
-    if all(hit == total for hit, total in zip(hits, totals, strict=True)):
-        return found | {"low": 1 - unseen(rows)}
-    return found if rows > 1 else found | {"low": 0.0, "high": 1.0}
+
+def widened(
+    found: dict[str, float] | None, rows: int, least: float = 0.0, most: float = 1.0
+) -> dict[str, float] | None:
+    """An interval without width, of so many rows that are all alike, as wide as if those ``unseen`` were at the bounds
+    of what can be; any other one as it is."""
+    if found is None or found["high"] - found["low"] > TINY:
+        return found
+    value, share = found["value"], unseen(rows)
+    return found | {"low": value - share * (value - least), "high": value + share * (most - value)}
 
 
 def unseen(rows: int) -> float:
@@ -97,15 +98,9 @@ def unseen(rows: int) -> float:
 
 
 def difference(left: Sequence[float], right: Sequence[float], totals: Sequence[float]) -> dict[str, float] | None:
-    """A rate less another one of the same rows (paired: the same episodes or tasks), with an interval over them.
-
-    Where no row differs from the others, as many as are ``unseen`` may.
-    """
+    """A rate less another one of the same rows (paired: the same episodes or tasks), with an interval over them."""
     found = interval(lambda a, b, n, axis: ratio(a, n, axis) - ratio(b, n, axis), [left, right, totals])
-    if found is None or found["low"] < found["high"]:
-        return found
-    value, width = found["value"], unseen(sum(total > 0 for total in totals))
-    return found | {"low": max(-1.0, value - width), "high": min(1.0, value + width)}
+    return widened(found, sum(total > 0 for total in totals), least=-1.0)
 
 
 def quotient(top: Sequence[float], bottom: Sequence[float], most: Sequence[float]) -> dict[str, float] | None:
@@ -114,7 +109,7 @@ def quotient(top: Sequence[float], bottom: Sequence[float], most: Sequence[float
     Where all rows have the same quotient, as many as are ``unseen`` may lack all of it, or have what they can on top.
     """
     found = interval(ratio, [top, bottom])
-    if found is None or found["low"] < found["high"]:
+    if found is None or found["high"] - found["low"] > TINY:
         return found
     rows, won = sum(each > 0 for each in bottom), sum(bottom) / sum(most)
     low = found["value"] * (1 - unseen(rows))
