@@ -8,6 +8,7 @@ right?").
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,7 @@ def widened(
     return found | {"low": value - share * (value - least), "high": value + share * (most - value)}
 
 
+@cache
 def unseen(rows: int) -> float:
     """The largest share of rows that may be otherwise though none of so many was: 1 - 0.025 ** (1 / rows)."""
     return float(binomtest(0, rows).proportion_ci(CONFIDENCE, method="exact").high)
