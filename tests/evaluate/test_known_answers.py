@@ -232,6 +232,25 @@ def test_causes_of_failed_replays_add_up_to_them() -> None:
     assert values(found["overall"], "real", "wm", "w2r", "cr", "cr_paired") == [1.0, 0.6, 0.3, 0.3, 0.3]
 
 
+def test_what_anchors_buy_by_hand() -> None:
+    """Without an anchor five of ten replays win; with reality answering three steps in ten, eight do; with all, all."""
+    lost = [*REAL[0].steps[:9], Step(action="go", observation="You drop it.", terminal="truncated")]
+
+    def plays(wins: int, answered: int) -> list[dict[str, Any]]:
+        ours = [s.model_copy(update={"anchored": n < answered or None}) for n, s in enumerate(REAL[0].steps)]
+        return [record(REAL[n], played(n, ours), played(n, REAL[0].steps if n < wins else lost)) for n in range(10)]
+
+    def anchored(name: str, wins: int, answered: int) -> list[dict[str, Any]]:
+        return [r | {"kind": "anchored", "anchor": name, "key": f"{name}|{r['key']}"} for r in plays(wins, answered)]
+
+    found = measured([*anchored("every=1", 10, 10), *anchored("first=3", 8, 3), *plays(5, 0)])["anchoring"]
+    assert list(found) == ["none", "first=3", "every=1"]  # by their share of real answers
+    assert [values(of, "share_real", "w2r", "cr") for of in found.values()] == [
+        [0.0, 0.5, 0.5], [0.3, 0.8, 0.8], [1.0, 1.0, 1.0],
+    ]  # fmt: skip
+    assert found["none"]["share_real"]["high"] == 0.0  # it is so by definition, not by measurement
+
+
 def test_a_model_that_miscounts_and_one_that_sorts_otherwise() -> None:
     """Each is wrong in the strict sense and right in its kinder one; the other kindness does not help it."""
     listed = [

@@ -39,14 +39,14 @@ def rate_row(name: str, rate: Rate, n: int | None = None) -> list[str]:
 
 def value(rate: Rate, ratio: bool = False) -> str:
     """A rate in percent; a quotient of two rates as it is: 0.96, not 96 %."""
-    return f"{rate.value:.2f}" if ratio else f"{100 * rate.value:.1f}"
+    return f"{rate.value:z.2f}" if ratio else f"{100 * rate.value:z.1f}"
 
 
 def interval(rate: Rate, ratio: bool = False) -> str:
     """The bounds of a rate, nothing if there are none; see ``value``."""
     if rate.low is None or rate.high is None:
         return ""
-    return f"[{rate.low:.2f}, {rate.high:.2f}]" if ratio else f"[{100 * rate.low:.1f}, {100 * rate.high:.1f}]"
+    return f"[{rate.low:z.2f}, {rate.high:z.2f}]" if ratio else f"[{100 * rate.low:z.1f}, {100 * rate.high:z.1f}]"
 
 
 def rated(rate: Rate | None, ratio: bool = False) -> str:
@@ -58,8 +58,8 @@ def signed(rate: Rate | None) -> str:
     """A difference of two rates and its bounds, in percentage points."""
     if rate is None:
         return ABSENT
-    bounds = "" if rate.low is None or rate.high is None else f" [{100 * rate.low:+.1f}, {100 * rate.high:+.1f}]"
-    return f"{100 * rate.value:+.1f}{bounds}"
+    bounds = "" if rate.low is None or rate.high is None else f" [{100 * rate.low:+z.1f}, {100 * rate.high:+z.1f}]"
+    return f"{100 * rate.value:+z.1f}{bounds}"
 
 
 def rates(found: Mapping[str, Any] | None, names: Mapping[str, str]) -> list[tuple[str, Rate]]:

@@ -76,6 +76,8 @@ def curves_plot(
     axes.set(xlabel=labels[0], ylabel=labels[1], **({"ylim": (-2, 102)} if percent else {}))
     if not percent:
         axes.set_ylim(bottom=0)
+    if all(x == int(x) for points in curves.values() for x, _ in points):
+        axes.xaxis.get_major_locator().set_params(integer=True)
     _name(axes, list(curves))
     return as_svg(figure, salt)
 
