@@ -168,5 +168,8 @@ def world_differences(first: Run, other: Run) -> Record | str:
         return "the same agents fared differently in reality"
     tasks = sorted({record["task_id"] for record in ours.values()})
     played = [float(sum(record["task_id"] == task for record in ours.values())) for task in tasks]
-    of = {name: [wins(side.values(), tasks, [name]) for side in (theirs, ours)] for name in ("wm", "w2r")}
-    return {"n_tasks": len(tasks), "n": len(ours)} | {n: difference(*won, played) for n, won in of.items()}
+    found: Record = {"n_tasks": len(tasks), "n": len(ours)}
+    for name in ("wm", "w2r"):
+        before, after = (wins(side.values(), tasks, [name]) for side in (ours, theirs))
+        found[name] = difference(after, before, played)
+    return found

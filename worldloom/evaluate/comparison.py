@@ -48,7 +48,7 @@ def _sections(runs: Sequence[Run]) -> Iterator[Section]:
     for part in (_one_step, _differences, _by_kind, _by_step, worlds, partings, confidences, anchorings):
         yield from part(runs)
     origins = zip(runs, parts_of(runs, "provenance"), strict=True)
-    told = {run.name: {kind(key): number(origin.get(key)) for key in _ORIGIN} for run, origin in origins}
+    told = {run.name: {kind(key): number(origin[key]) for key in _ORIGIN if key in origin} for run, origin in origins}
     yield Section("Where these numbers come from", tables=(columns("provenance", told, texts=True),))
 
 

@@ -7,6 +7,7 @@ from worldloom.evaluate.plots import BASE, INK, RUNS, Rate, as_svg, bounds_of, n
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 MARKS = "osD^vP"
 Point = tuple[float, Rate]
@@ -42,7 +43,7 @@ def dots_plot(groups: Mapping[str, Sequence[Rate | None]], runs: Sequence[str], 
     axes.grid(visible=False, axis="y")
     axes.grid(axis="x", color=BASE, linewidth=0.5, alpha=0.5)
     axes.tick_params(axis="y", length=0)
-    _name(axes, runs)
+    _name(figure, runs)
     return as_svg(figure, salt)
 
 
@@ -62,9 +63,11 @@ def curves_plot(
     Args:
         curves: the run's name -> its points, in order; a run without any keeps its colour and is not drawn.
         labels: of the two axes.
-        percent: the rates, in percent up to 100; quotients are drawn as they are, with a line at 1.
-        diagonal: draw where both axes are equal.
+        percent: the rates, in percent up to 100; quotients are drawn as they are over a share, with a line at 1.
+        diagonal: both axes are shares, and where they are equal is drawn.
     """
+    from matplotlib.ticker import MaxNLocator
+
     figure, (axes,) = new_figure(6.6, 3.4)
     if diagonal:
         axes.plot([0, 100], [0, 100], color=BASE, linewidth=1)
@@ -76,9 +79,11 @@ def curves_plot(
     axes.set(xlabel=labels[0], ylabel=labels[1], **({"ylim": (-2, 102)} if percent else {}))
     if not percent:
         axes.set_ylim(bottom=0)
+    if diagonal or not percent:
+        axes.set_xlim(-3, 103)
     if all(x == int(x) for points in curves.values() for x, _ in points):
-        axes.xaxis.get_major_locator().set_params(integer=True)
-    _name(axes, list(curves))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _name(figure, list(curves))
     return as_svg(figure, salt)
 
 
@@ -94,7 +99,7 @@ def _draw_curve(axes: "Axes", points: Sequence[Point], seen: Look, name: str, sc
         axes.vlines(xs, lows, highs, color=seen.colour, linewidth=0.8, alpha=0.6)
 
 
-def _name(axes: "Axes", runs: Sequence[str]) -> None:
+def _name(figure: "Figure", runs: Sequence[str]) -> None:
     if len(runs) > 1:
         columns = max(1, min(len(runs), 75 // max(map(len, runs))))  # as many as fit
-        axes.get_figure().legend(loc="outside upper left", ncols=columns, frameon=False, labelcolor=INK, fontsize=9)
+        figure.legend(loc="outside upper left", ncols=columns, frameon=False, labelcolor=INK, fontsize=9)
