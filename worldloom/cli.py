@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 
 from worldloom.cli_data import app as data_app
 from worldloom.cli_logs import app as logs_app
+from worldloom.cli_report import app as report_app
 from worldloom.cli_text import pairs, show
 from worldloom.errors import ConfigError, EnvError, WorldloomError
 
@@ -21,6 +22,7 @@ envs_app = typer.Typer(help="List the environments, or check some.")
 app.add_typer(envs_app, name="envs")
 app.add_typer(logs_app)
 app.add_typer(data_app)
+app.add_typer(report_app)
 STOPPED = 130
 
 Env = Annotated[str, typer.Option("--env", help="Environment; `worldloom envs` lists them.")]

@@ -4,12 +4,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import kendalltau
 
 from worldloom.agents import AgentSpec
 from worldloom.envs.worker import Job
 from worldloom.errors import ConfigError, ModelError
-from worldloom.evaluate.consistency import consistency_metrics, imagine, outcome, record, replay_job
+from worldloom.evaluate.agreement import outcome, tau_b
+from worldloom.evaluate.consistency import consistency_metrics, imagine, record, replay_job
 from worldloom.trajectory import AgentRef, EnvRef, Failure, Step, TaskRef, Trajectory, read
 
 
@@ -74,10 +79,16 @@ def test_a_ratio_over_different_tasks_is_refused() -> None:
         consistency_metrics([*STRONG[:4], triple("t6", "success", "success", "success"), *WEAK])
 
 
-def test_agents_that_are_all_consistent_have_a_ratio_of_one_without_width() -> None:
+def test_agents_that_are_all_consistent_have_a_ratio_of_one_as_sure_as_their_number_allows() -> None:
     told = [triple(f"t{n}", *(["success"] * 3 if n % 2 else ["failure"] * 3)) for n in range(6)]
     found = consistency_metrics(told)["overall"]
-    assert found["cr"] == {"value": 1.0, "low": 1.0, "high": 1.0, "n": 6}
+    # Three of six tasks are won in reality; a task that the replay wins beside them is a third of their number.
+    below, beside = 0.025 ** (1 / 3), 1 - 0.025 ** (1 / 6)
+    assert found["cr"] == {"value": 1.0, "low": pytest.approx(below), "high": pytest.approx(1 + beside / 0.5), "n": 6}
+    assert found["cr_paired"] == {"value": 1.0, "low": pytest.approx(below), "high": 1.0, "n": 6}
+    agreed = found["agreement"]["w2r"]
+    assert agreed["kappa"] == {"value": 1.0, "low": pytest.approx(1 - beside * 2), "high": 1.0, "n": 6}
+    assert agreed["difference"] == {"value": 0.0, "low": pytest.approx(-beside), "high": pytest.approx(beside), "n": 6}
 
 
 @pytest.mark.parametrize(
@@ -102,25 +113,51 @@ def test_a_record_names_task_agent_and_seed() -> None:
 
 def test_agreement_with_reality_by_hand() -> None:
     strong = consistency_metrics(STRONG)["overall"]["agreement"]
+    kappas, apart = ([strong[name].pop(key) for name in ("wm", "w2r")] for key in ("kappa", "difference"))
     # Reality is won at t1, t2, t4; the model at t1, t3, t5; the replay at t1, t3.
     assert strong["wm"] == {
         "both": 1, "real_only": 2, "other_only": 2, "neither": 0, "mcnemar_p": 1.0,
-        "kappa": pytest.approx((1 / 5 - 13 / 25) / (12 / 25)),
     }  # fmt: skip
     assert strong["w2r"] == {
         "both": 1, "real_only": 2, "other_only": 1, "neither": 1, "mcnemar_p": 1.0,
-        "kappa": pytest.approx((2 / 5 - 12 / 25) / (13 / 25)),
     }  # fmt: skip
+    by_hand = [(1 / 5 - 13 / 25) / (12 / 25), (2 / 5 - 12 / 25) / (13 / 25)]
+    assert [kappa["value"] for kappa in kappas] == pytest.approx(by_hand)
+    assert all(-1 <= kappa["low"] <= kappa["value"] <= kappa["high"] <= 1 for kappa in kappas)
+    assert [each["value"] for each in apart] == pytest.approx([0.0, 2 / 5 - 3 / 5])
     alike = [triple(f"t{n}", "success", "success", "success") for n in range(3)]
-    assert consistency_metrics(alike)["overall"]["agreement"]["wm"] == {
-        "both": 3, "real_only": 0, "other_only": 0, "neither": 0,
-    }  # fmt: skip
+    found = consistency_metrics(alike)["overall"]["agreement"]["wm"]
+    assert found.pop("difference")["value"] == 0.0
+    assert found == {"both": 3, "real_only": 0, "other_only": 0, "neither": 0}  # chance alone would agree: no kappa
+
+
+def test_an_agreement_is_resampled_by_task() -> None:
+    """Twenty copies of each episode are no more tasks: the interval stays as wide."""
+    once = consistency_metrics(STRONG)["overall"]["agreement"]["w2r"]
+    often = [r | {"agent": f"a{n}"} for n in range(20) for r in STRONG]
+    again = consistency_metrics(often)["overall"]["agreement"]["w2r"]
+    for name in ("kappa", "difference"):
+        assert again[name] == pytest.approx(once[name])
+    assert again["both"] == 20 * once["both"]
 
 
 def test_ranks_of_agents_by_hand() -> None:
     found = consistency_metrics(STRONG + WEAK)["rank_agreement"]
-    assert found == {"n_agents": 2, "kendall_wm": pytest.approx(1.0)}  # 3 and 1 wins; the replays have 2 and 2
+    assert set(found) == {"n_agents", "kendall_wm"}  # 3 and 1 wins; the replays have 2 and 2
+    assert (found["n_agents"], found["kendall_wm"]["value"], found["kendall_wm"]["n"]) == (2, 1.0, 5)
+    assert found["kendall_wm"]["low"] == 1.0  # whatever tasks are drawn, "a" is ahead, or both have as many
+    swapped = triple("t6", "failure", "success", "success", "a"), triple("t6", "failure", "success", "success", "b")
+    ahead = triple("t7", "failure", "failure", "failure", "a"), triple("t7", "success", "failure", "failure", "b")
+    found = consistency_metrics([*STRONG, *WEAK, *swapped, *ahead])["rank_agreement"]
+    assert (found["kendall_wm"]["value"], found["kendall_wm"]["low"]) == (1.0, -1.0)  # drawn often, t7 turns reality
     assert consistency_metrics(STRONG)["rank_agreement"] == {"n_agents": 1}
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=8))
+def test_tau_b_is_scipys(scores: list[tuple[int, int]]) -> None:
+    left, right = np.array(scores).T
+    expected = kendalltau(left, right).statistic
+    assert tau_b(np.stack([left, left]), np.stack([right, right])) == pytest.approx([expected] * 2, nan_ok=True)
 
 
 def jobs(count: int) -> list[Job]:

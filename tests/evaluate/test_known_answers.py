@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from worldloom.evaluate import stats
+from worldloom.evaluate.agreement import kappa_of
 from worldloom.evaluate.confidence import Steps, auroc
 from worldloom.evaluate.consistency import record
 from worldloom.evaluate.metrics import measured
-from worldloom.evaluate.one_step import answer_episode
-from worldloom.evaluate.stats import interval, rate, ratio
+from worldloom.evaluate.one_step import NOTHING, answer_episode
+from worldloom.evaluate.stats import difference, interval, rate, ratio
+from worldloom.lm.replies import Replies
 from worldloom.protocol import said
-from worldloom.trajectory import AgentRef, EnvRef, Step, TaskRef, Trajectory
+from worldloom.trajectory import AgentRef, EnvRef, Failure, Step, TaskRef, Trajectory
 
 Says = Callable[[int, int, Step], str | None]
 
@@ -54,6 +57,22 @@ class Model:
             yield text
 
 
+class Parrot:
+    """Says the same at every step."""
+
+    def __init__(self, text: str, replies: Replies | None):
+        self.text, self.replies = text, replies
+
+    def answers(self, trajectory: Trajectory) -> list[str]:
+        return [self.text] * len(trajectory.steps)
+
+
+def told(real: list[Trajectory], text: str, replies: Replies | None = None) -> dict[str, Any]:
+    """What a parrot's one-step metrics are."""
+    found: dict[str, Any] = measured([answer_episode(Parrot(text, replies), t, t.task.id) for t in real])["one_step"]
+    return found
+
+
 def right(episode: int, number: int, real: Step) -> str:
     return said(real.observation, real.terminal)
 
@@ -78,7 +97,7 @@ def test_an_oracle() -> None:
     found = of(right)
     assert (found["n_episodes"], found["n_steps"], found["left_out"]) == (10, 100, 0)
     assert values(found, *EXACT) == [1.0] * 6
-    assert found["em"] == {"value": 1.0, "low": 1.0, "high": 1.0, "n": 10}
+    assert found["em"] == {"value": 1.0, "low": pytest.approx(0.025**0.1), "high": 1.0, "n": 10}  # ten rows are few
     assert values(found["terminal"], "precision", "recall", "f1", "false_success_rate") == [1.0, 1.0, 1.0, 0.0]
     assert found["reward_error"]["value"] == 0.0
     assert values(found["tool_answers"], "json", "schema_agreement") == [1.0, 1.0]
@@ -138,7 +157,7 @@ def test_how_sure_a_model_is_by_hand() -> None:
         chance = 0.95 if judged["correct"] else 0.35
         judged["confidence"] = {"logprob": math.log(chance), "lowest": math.log(chance), "tokens": 5}
     found = measured(records)["confidence"]
-    assert found["auroc_wrong_step"] == {"value": 1.0, "low": 1.0, "high": 1.0, "n": 10}
+    assert found["auroc_wrong_step"] == {"value": 1.0, "low": pytest.approx(0.025**0.1), "high": 1.0, "n": 10}
     assert found["ece"]["value"] == pytest.approx((90 * 0.05 + 10 * 0.35) / 100)
     assert [(row["n"], row["right"]["value"]) for row in found["calibration"]] == [(10, 0.0), (90, 1.0)]
     # Half of the episodes: 45 of 45 are right at 0.95, and 0.85 ** 45 < 0.05; at 0.35 only 45 of 50 are.
@@ -180,7 +199,93 @@ def test_first_divergences_of_a_model_that_is_wrong_in_known_steps() -> None:
     assert [row["agree"] for row in found["survival"]] == pytest.approx([1 - min(k, 9) / 10 for k in range(1, 11)])
 
 
+def test_causes_of_failed_replays_add_up_to_them() -> None:
+    """Ten episodes: three replays win; the others fail in every way there is, each with one cause."""
+    whole, start = REAL[0].steps, REAL[0].steps[:4]
+    invented = whole[4].model_copy(update={"observation": "You see a lamp 5, and a cup 1."})
+    lost = Step(action="go", observation="You drop it.", terminal="truncated")
+    plays: list[tuple[list[Step], list[Step]]] = [
+        *[(whole, whole)] * 3,
+        ([*start, invented], whole[:5]),
+        ([*start, invented, *whole[5:]], [*whole[:9], lost]),  # promised a success, and parted before
+        *[(whole, [*whole[:9], lost])] * 2,  # promised a success at the very step that is none
+        ([*whole[:9], lost], [*whole[:9], lost]),
+        ([*whole[:9], lost], whole[:6]),  # the engine dies
+        ([], []),
+    ]
+    error = Failure(kind="EngineDied", message="exit 9")
+    records = [
+        record(REAL[n], played(n, ours), played(n, theirs).model_copy(update={"error": error if n > 7 else None}))
+        for n, (ours, theirs) in enumerate(plays)
+    ]
+    found = measured(records)["consistency"]
+    failed = found["divergence"]["failed"]
+    assert failed["causes"] == {
+        "invented_object": 2, "premature_success": 2, "as_imagined": 1, "replay_broke": 1, "nothing_to_replay": 1,
+    }  # fmt: skip
+    assert failed["n"] == sum(failed["causes"].values()) == 7
+    assert failed["n"] == found["overall"]["n"] - sum(values(found["overall"], "w2r")) * 10
+    assert failed["promised"] == 3  # episodes 4 (which parts before), 5 and 6
+    assert (found["divergence"]["n"], found["divergence"]["left_out"]) == (8, 2)
+    # Errors stay in the denominators: 10 real successes, 3 replayed.
+    assert found["overall"]["errors"] == {"real": 0, "wm": 0, "w2r": 2}
+    assert values(found["overall"], "real", "wm", "w2r", "cr", "cr_paired") == [1.0, 0.6, 0.3, 0.3, 0.3]
+
+
+def test_what_anchors_buy_by_hand() -> None:
+    """Without an anchor five of ten replays win; with reality answering three steps in ten, eight do; with all, all."""
+    lost = [*REAL[0].steps[:9], Step(action="go", observation="You drop it.", terminal="truncated")]
+
+    def plays(wins: int, answered: int) -> list[dict[str, Any]]:
+        ours = [s.model_copy(update={"anchored": n < answered or None}) for n, s in enumerate(REAL[0].steps)]
+        return [record(REAL[n], played(n, ours), played(n, REAL[0].steps if n < wins else lost)) for n in range(10)]
+
+    def anchored(name: str, wins: int, answered: int) -> list[dict[str, Any]]:
+        return [r | {"kind": "anchored", "anchor": name, "key": f"{name}|{r['key']}"} for r in plays(wins, answered)]
+
+    found = measured([*anchored("every=1", 10, 10), *anchored("first=3", 8, 3), *plays(5, 0)])["anchoring"]
+    assert list(found) == ["none", "first=3", "every=1"]  # by their share of real answers
+    assert [values(of, "share_real", "w2r", "cr") for of in found.values()] == [
+        [0.0, 0.5, 0.5], [0.3, 0.8, 0.8], [1.0, 1.0, 1.0],
+    ]  # fmt: skip
+    assert found["none"]["share_real"]["high"] == 0.0  # it is so by definition, not by measurement
+
+
+def test_a_model_that_miscounts_and_one_that_sorts_otherwise() -> None:
+    """Each is wrong in the strict sense and right in its kinder one; the other kindness does not help it."""
+    listed = [
+        t.model_copy(update={"steps": [Step(action="look", observation="You see a pen, and a mug. Moves: 3 moves")]})
+        for t in REAL
+    ]
+
+    miscounted = told(listed, "You see a pen, and a mug. Moves: 4 moves")
+    resorted = told(listed, "You see a mug, and a pen. Moves: 3 moves")
+    kinds = ("em", "em_observation", "em_without_counters", "em_without_order")
+    assert values(miscounted, *kinds) == [0.0, 0.0, 1.0, 0.0]
+    assert values(resorted, *kinds) == [0.0, 0.0, 0.0, 1.0]
+    assert miscounted["word_f1"]["value"] == pytest.approx(9 / 10)
+
+
+def test_baselines_by_hand() -> None:
+    """Logged replies of one earlier episode: "go" is always answered by "A hall." there."""
+    steps = [Step(action=a, observation=o) for a, o in (("go", "A hall."), ("go", "A hall."), ("look", NOTHING))]
+    logged = Replies().learn([REAL[0].model_copy(update={"steps": steps})])
+    asked = [Step(action="go", observation="A hall."), Step(action="look", observation=NOTHING),
+             Step(action="go", observation=NOTHING), Step(action="go", observation=NOTHING)]  # fmt: skip
+    found = told([REAL[0].model_copy(update={"steps": asked})], "A hall.", logged)
+    assert values(found, "em") == [0.25]
+    usual = {name: of["em"]["value"] for name, of in found["baselines"].items()}
+    # Said again: "A hall." is not what was seen first, the next two are other than before, the last is the same.
+    assert (usual["repeat_last"], usual["nothing_happens"], usual["majority_reply"]) == (0.5, 0.75, 0.5)
+
+
 REPETITIONS = 1000
+
+
+@pytest.fixture
+def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fifth of the usual number: a little less exact, and a thousand repetitions in a second."""
+    monkeypatch.setattr(stats, "RESAMPLES", 400)
 
 
 def covered(truth: float, simulate: Callable[[np.random.Generator], dict[str, float] | None]) -> float:
@@ -193,6 +298,7 @@ def covered(truth: float, simulate: Callable[[np.random.Generator], dict[str, fl
     return held / REPETITIONS
 
 
+@pytest.mark.usefixtures("few_resamples")
 def test_intervals_of_rates_over_steps_cover_the_truth() -> None:
     """Sixty episodes, each with a difficulty of its own, so that its steps are alike: 0.8 of the steps are right."""
 
@@ -203,6 +309,7 @@ def test_intervals_of_rates_over_steps_cover_the_truth() -> None:
     assert 0.93 <= covered(0.8, simulate) <= 0.97
 
 
+@pytest.mark.usefixtures("few_resamples")
 def test_intervals_of_consistency_ratios_cover_the_truth() -> None:
     """Sixty tasks: six in ten are won in reality, of these nine in ten again, and one in ten of the others."""
 
@@ -214,6 +321,40 @@ def test_intervals_of_consistency_ratios_cover_the_truth() -> None:
     assert 0.93 <= covered((0.6 * 0.9 + 0.4 * 0.1) / 0.6, simulate) <= 0.97
 
 
+@pytest.mark.usefixtures("few_resamples")
+@pytest.mark.parametrize(("n", "truth"), [(12, 0.9), (30, 0.03), (60, 0.99)])
+def test_intervals_of_rates_near_their_ends_cover_the_truth(n: int, truth: float) -> None:
+    """Often no row is otherwise here, and resampling such rows gives no width: then the exact bound has to hold."""
+    covering = covered(truth, lambda draw: rate((draw.random(n) < truth).tolist(), [1] * n))
+    assert covering >= 0.93
+
+
+@pytest.mark.usefixtures("few_resamples")
+def test_intervals_of_differences_cover_the_truth() -> None:
+    """Sixty episodes scored by two models: a hard one is hard for both, and the second is right in 0.1 more."""
+
+    def simulate(draw: np.random.Generator) -> dict[str, float] | None:
+        lengths, ease = draw.integers(5, 16, 60), draw.beta(6, 4, 60) * 0.9
+        first, second = draw.binomial(lengths, ease), draw.binomial(lengths, ease + 0.1)
+        return difference(second.tolist(), first.tolist(), lengths.tolist())
+
+    assert 0.93 <= covered(0.1, simulate) <= 0.97
+
+
+@pytest.mark.usefixtures("few_resamples")
+def test_intervals_of_kappa_cover_the_truth() -> None:
+    """Fifty tasks of three episodes each: half are won in reality, and the model agrees in eight of ten."""
+
+    def simulate(draw: np.random.Generator) -> dict[str, float] | None:
+        real = draw.random((50, 3)) < 0.5
+        other = np.where(draw.random((50, 3)) < 0.8, real, ~real)
+        cells = [(real & other), (real & ~other), (~real & other), (~real & ~other)]
+        return kappa_of(np.stack([cell.sum(1) for cell in cells], axis=1))
+
+    assert 0.93 <= covered(0.6, simulate) <= 0.97  # 0.8 agree, 0.5 would by chance
+
+
+@pytest.mark.usefixtures("few_resamples")
 def test_intervals_of_areas_under_the_curve_cover_the_truth() -> None:
     """Sixty episodes of ten steps, each right as often as its score says, of twenty scores that are alike likely."""
     scores = (np.arange(20) + 0.5) / 20

@@ -2,8 +2,6 @@
 
 import html
 import re
-import shutil
-import subprocess
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 from pathlib import Path
@@ -165,13 +163,52 @@ def test_agents_have_a_row_each_and_errors_are_counted(write):
     assert [row for row in page.rows if row[1:] == cells] == [[name, *cells] for name in ("bold", "shy", "overall")]
 
 
+def test_who_acted_and_what_was_left_out_are_told(write):
+    page = write({"one_step": ONE_STEP | {"by_agent": {"bold": rate(0.98, 0.97, 0.99, n=30)}, "left_out": 12}})
+    assert ["bold", "98.0", "[97.0, 99.0]", "30"] in page.rows
+    assert "12 more are left out" in page.text
+
+
+AGREEMENT = {
+    "both": 14, "real_only": 4, "other_only": 3, "neither": 9, "mcnemar_p": 1.0,
+    "difference": rate(-0.0333, -0.2, 0.1333, n=30), "kappa": rate(0.5221, 0.2, 0.8, n=30),
+}  # fmt: skip
+
+
+def test_agreement_with_reality_is_told_of_the_model_and_of_the_replay(write):
+    agent = AGENT | {"agreement": {"wm": AGREEMENT | {"kappa": 0.25}, "w2r": AGREEMENT}}  # older runs have no interval
+    ranks = {"n_agents": 3, "kendall_wm": rate(0.3333, -1.0, 1.0, n=30)}
+    page = write({"consistency": CONSISTENCY | {"agents": {"bold": agent, "shy": AGENT}, "rank_agreement": ranks}})
+    cells = ["bold", "14", "4", "3", "9", "-3.3 [-20.0, +13.3]"]
+    assert [*cells, "0.25", "1"] in page.rows
+    assert [*cells, "0.52 [0.20, 0.80]", "1"] in page.rows
+    assert ["in WM as in reality", "0.33 [-1.00, 1.00]", "3"] in page.rows
+
+
+def test_where_replays_part_and_why_they_fail(write):
+    divergence = {
+        "n": 4, "left_out": 1, "never": rate(0.25, 0.0, 0.75, n=4), "causes": {"wrong_state": 2, "missed_success": 1},
+        "survival": [{"step": 1, "n": 4, "agree": 0.75}, {"step": 2, "n": 4, "agree": 0.25}],
+        "failed": {"n": 3, "promised": 1, "causes": {"wrong_state": 2, "replay_broke": 1}},
+    }  # fmt: skip
+    page = write({"consistency": CONSISTENCY | {"divergence": divergence}})
+    assert ["wrong state", "2", "66.7"] in page.rows and ["replay broke", "1", "33.3"] in page.rows
+    assert ["2", "25.0", "4"] in page.rows  # the data of the curve
+    assert "why replays fail: 3 did, of which the model had promised 1" in page.text
+    assert page.tags.count("svg") == 2
+    older = {key: value for key, value in divergence.items() if key != "failed"}
+    assert "why replays fail" not in write({"consistency": CONSISTENCY | {"divergence": older}}).text
+
+
 def test_different_task_ids_are_called_out(write):
     assert "NOT known to be on the same task ids" in write({"consistency": CONSISTENCY | {"same_task_ids": False}}).text
     assert "NOT known" not in write({"consistency": CONSISTENCY}).text
 
 
 def test_what_was_not_measured_is_absent(write):
-    assert write({"one_step": ONE_STEP}).found["h2"] == ["One step ahead", "Exact match by step of the episode"]
+    assert write({"one_step": ONE_STEP}).found["h2"] == [
+        "One step ahead", "Exact match by kind of step", "Exact match by step of the episode",
+    ]  # fmt: skip
     assert "no change" not in [row[0] for row in write({"one_step": ONE_STEP}).rows]  # its em is None, not 0
     assert write({"train": {"tokens": 12345}}).found["h2"] == ["Training"]
     nothing = write({})
@@ -269,7 +306,7 @@ def test_the_page_loads_nothing(write):
         [predicted("t", ("x", "y"))],
         loss_curve=[(1, 0.5), (2, 0.4)],
     )
-    assert page.tags.count("svg") == 3
+    assert page.tags.count("svg") == 4
     assert [target for target in page.loads if not target.startswith("#")] == []
     assert re.findall(r"url\((?!#)|@import|\bimport\b|fetch\(", page.text) == []
     assert not {"link", "iframe", "img", "object", "embed"} & set(page.tags)
@@ -375,29 +412,3 @@ def test_readme_plot_is_standalone_svg_of_what_was_measured(tmp_path):
 def test_readme_plot_without_numbers_is_refused(tmp_path):
     with pytest.raises(ValueError, match="evaluate first"):
         write_readme_plot(tmp_path / "plot.svg", {"ALFWorld": {"name": "x"}})
-
-
-@pytest.mark.browser
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
-def test_in_a_browser_one_episode_is_shown_at_its_first_difference(tmp_path):
-    long = [("You see nothing special here. " * 20, "You see nothing special here. " * 20)] * 40
-    records = [predicted("late", *long, ("a pen", "a mug")), predicted("other", ("a", "b"))]
-    path = write_report(tmp_path / "report.html", title="a run", metrics={}, records=records)
-    probe = """<script>
-      const shown = [...document.querySelectorAll(".episode")].filter((e) => !e.hidden);
-      const box = shown[0].querySelector(".steps").getBoundingClientRect();
-      const step = shown[0].querySelector(".differs").getBoundingClientRect();
-      document.title = [shown.length, step.top >= box.top && step.bottom <= box.bottom + 1].join();
-    </script>"""
-    path.write_text(path.read_text() + probe)
-    command = [
-        "chromium",
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-background-networking",
-        "--dump-dom",
-    ]
-    window = [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=900,600"]
-    done = subprocess.run([*command, *window, path.as_uri()], capture_output=True, text=True, timeout=120, check=True)
-    assert "<title>1,true</title>" in done.stdout

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from worldloom.evaluate.stats import interval, rate, ratio, word_f1
+from worldloom.evaluate.stats import difference, interval, quotient, rate, ratio, unseen, word_f1
 
 
 def test_nothing_to_measure_is_no_number() -> None:
@@ -14,13 +14,63 @@ def test_nothing_to_measure_is_no_number() -> None:
     assert rate([0, 0], [0, 0]) is None
 
 
-def test_one_row_has_no_width() -> None:
-    assert rate([3], [4]) == {"value": 0.75, "low": 0.75, "high": 0.75, "n": 1}
+def test_one_row_says_nothing_of_others() -> None:
+    assert rate([3], [4]) == {"value": 0.75, "low": pytest.approx(0.025 * 0.75), "high": pytest.approx(0.99375), "n": 1}
+    assert rate([4], [4]) == {"value": 1.0, "low": pytest.approx(0.025), "high": 1.0, "n": 1}
 
 
-@pytest.mark.parametrize("value", [0.0, 1.0])
-def test_rows_that_are_all_alike_have_no_width(value: float) -> None:
-    assert rate([value * 5] * 8, [5] * 8) == {"value": value, "low": value, "high": value, "n": 8}
+@pytest.mark.parametrize("rows", [3, 8, 30, 200])
+def test_rows_that_are_all_alike_have_the_bounds_of_clopper_and_pearson(rows: int) -> None:
+    """Were more than ``1 - 0.025 ** (1 / n)`` of the rows otherwise, n rows without one were seen in 2.5 % of cases."""
+    few = 1 - 0.025 ** (1 / rows)
+    never, always = rate([0] * rows, [5] * rows), rate([5] * rows, [5] * rows)
+    assert never == {"value": 0.0, "low": 0.0, "high": pytest.approx(few), "n": rows}
+    assert always == {"value": 1.0, "low": pytest.approx(1 - few), "high": 1.0, "n": rows}
+    assert binom.pmf(0, rows, never["high"]) == pytest.approx(0.025)
+    assert unseen(rows) == pytest.approx(few)
+    assert few < 3.7 / rows  # the "rule of three", which is one-sided
+
+
+def test_rows_that_are_all_alike_in_between_may_have_others_beside_them() -> None:
+    few = 1 - 0.025 ** (1 / 8)
+    assert rate([9] * 8, [10] * 8) == {
+        "value": 0.9, "low": pytest.approx(0.9 - few * 0.9), "high": pytest.approx(0.9 + few * 0.1), "n": 8,
+    }  # fmt: skip
+
+
+def test_rows_without_a_total_are_no_rows_of_a_rate() -> None:
+    found = rate([2, 0, 0], [2, 0, 0])
+    assert (found["low"], found["n"]) == (pytest.approx(0.025), 3)
+
+
+def test_a_difference_of_the_same_rows_by_hand() -> None:
+    # 30 of 100 rows are won by both, 20 by the left one alone, 10 by the right one alone: 0.1 apart.
+    left, right = [1] * 30 + [1] * 20 + [0] * 10 + [0] * 40, [1] * 30 + [0] * 20 + [1] * 10 + [0] * 40
+    found = difference(left, right, [1] * 100)
+    assert found["value"] == pytest.approx(0.1)
+    deviation = math.sqrt((0.3 - 0.1**2) / 100)  # of the mean of 1 (20 times), -1 (10 times) and 0
+    assert found["low"] == pytest.approx(0.1 - 1.96 * deviation, abs=0.02)
+    assert found["high"] == pytest.approx(0.1 + 1.96 * deviation, abs=0.02)
+    swapped = difference(right, left, [1] * 100)
+    assert swapped["value"] == -found["value"]
+    same = difference(left, left, [1] * 100)
+    assert (same["value"], same["high"], same["low"]) == (0.0, unseen(100), -unseen(100))
+    assert difference([], [], []) is None
+
+
+def test_a_quotient_where_all_rows_are_alike() -> None:
+    # Six of ten tasks are won in reality, and the same six again: of the six a share may fail that was not seen,
+    # and of the ten tasks one may be won in the replay alone.
+    won = [1.0] * 6 + [0.0] * 4
+    found = quotient(won, won, [1.0] * 10)
+    assert found == {
+        "value": 1.0, "low": pytest.approx(0.025 ** (1 / 6)), "high": pytest.approx(1 + unseen(10) / 0.6), "n": 10,
+    }  # fmt: skip
+    all_won = quotient([1.0] * 6, [1.0] * 6, [1.0] * 6)
+    assert all_won["high"] == 1.0  # more than all cannot be won
+    none = quotient([0.0] * 10, won, [1.0] * 10)
+    assert (none["value"], none["low"], none["high"]) == (0.0, 0.0, pytest.approx(unseen(10) / 0.6))
+    assert quotient(won, [0.0] * 10, [1.0] * 10) is None
 
 
 def test_a_share_of_tasks_has_the_interval_of_its_binomial() -> None:

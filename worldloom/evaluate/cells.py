@@ -7,10 +7,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from worldloom.evaluate.page import Table
-from worldloom.evaluate.plots import Rate
+from worldloom.evaluate.plots import BASELINES, Rate
 
 ABSENT = "-"
 RATE_HEAD = ["what", "value, %", "interval, %", "n"]
+EXACT = {
+    "em": "exact match",
+    "em_macro": "exact match, mean over episodes",
+    "em_observation": "exact match of the observation alone",
+    "em_without_counters": "exact match, counters set aside",
+    "em_without_order": "exact match, order of lists set aside",
+    "word_f1": "word F1",
+    "reward_error": "reward error, mean",
+}
+TERMINAL = {
+    "precision": "terminal precision",
+    "recall": "terminal recall",
+    "f1": "terminal F1",
+    "false_success_rate": "false-success rate",
+}
+TOOL_ANSWERS = {"json": "answered with JSON, too", "schema_agreement": "keys and types in common"}
+WORLDS = {"real": "Real", "wm": "WM", "w2r": "W2R", "cr": "CR", "cr_paired": "paired CR"}
+RATIOS = {"CR", "paired CR"}  # quotients of two rates: 0.96, not 96 %
 _WHOLE_FROM = 1000  # a larger number is shown without decimals
 
 
@@ -21,14 +39,45 @@ def rate_row(name: str, rate: Rate, n: int | None = None) -> list[str]:
 
 def value(rate: Rate, ratio: bool = False) -> str:
     """A rate in percent; a quotient of two rates as it is: 0.96, not 96 %."""
-    return f"{rate.value:.2f}" if ratio else f"{100 * rate.value:.1f}"
+    return f"{rate.value:z.2f}" if ratio else f"{100 * rate.value:z.1f}"
 
 
 def interval(rate: Rate, ratio: bool = False) -> str:
     """The bounds of a rate, nothing if there are none; see ``value``."""
     if rate.low is None or rate.high is None:
         return ""
-    return f"[{rate.low:.2f}, {rate.high:.2f}]" if ratio else f"[{100 * rate.low:.1f}, {100 * rate.high:.1f}]"
+    return f"[{rate.low:z.2f}, {rate.high:z.2f}]" if ratio else f"[{100 * rate.low:z.1f}, {100 * rate.high:z.1f}]"
+
+
+def rated(rate: Rate | None, ratio: bool = False) -> str:
+    """A rate and its bounds in one cell; see ``value``."""
+    return f"{value(rate, ratio)} {interval(rate, ratio)}".strip() if rate else ABSENT
+
+
+def signed(rate: Rate | None) -> str:
+    """A difference of two rates and its bounds, in percentage points."""
+    if rate is None:
+        return ABSENT
+    bounds = "" if rate.low is None or rate.high is None else f" [{100 * rate.low:+z.1f}, {100 * rate.high:+z.1f}]"
+    return f"{100 * rate.value:+z.1f}{bounds}"
+
+
+def rates(found: Mapping[str, Any] | None, names: Mapping[str, str]) -> list[tuple[str, Rate]]:
+    """Those of ``names`` (key -> what it is called) that were measured."""
+    read = ((name, Rate.of((found or {}).get(key))) for key, name in names.items())
+    return [(name, rate) for name, rate in read if rate]
+
+
+def baselines(one_step: Mapping[str, Any]) -> Iterator[tuple[str, Rate]]:
+    """What each baseline is called, and its exact match."""
+    for name, found in (one_step.get("baselines") or {}).items():
+        if rate := Rate.of(found.get("em")):
+            yield BASELINES.get(name, name), rate
+
+
+def kind(name: str) -> str:
+    """What a kind of step is called: ``state_changing`` is "state changing"."""
+    return name.replace("_", " ")
 
 
 def facts(caption: str, found: Mapping[str, Any]) -> Table:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from worldloom.evaluate.divergence import divergence, refusals_of
-from worldloom.evaluate.stats import interval_of_sums, rate
+from worldloom.evaluate.stats import interval_of_sums, rate, unseen
 
 Record = dict[str, Any]
 Feature = Callable[[Mapping[str, Any]], float]  # of a step's confidence as its record has it
@@ -85,10 +85,17 @@ def _steps(episodes: Sequence[Sequence[Record]], score: Feature) -> Steps:
 
 def auroc(steps: Steps) -> Record | None:
     """The chance that a wrong answer has a lower score than a right one (half a point where they are equal), with an
-    interval over groups; None where all are right, or all wrong."""
+    interval over groups; None where all are right, or all wrong.
+
+    Where all pairs are in order (or none), the other bound is that of as many pairs as there are independent ones: a
+    wrong answer of one group and a right one of another (Birnbaum 1956, for the chance that X < Y).
+    """
     _, place = np.unique(steps.score, return_inverse=True)
-    tables = [_table(steps.group, place, chosen) for chosen in (~steps.right, steps.right)]
-    return interval_of_sums(_area, tables)
+    found = interval_of_sums(_area, [_table(steps.group, place, chosen) for chosen in (~steps.right, steps.right)])
+    if found is None or 0 < found["value"] < 1:
+        return found
+    pairs = min(np.unique(steps.group[chosen]).size for chosen in (steps.right, ~steps.right))
+    return found | ({"low": 1 - unseen(pairs)} if found["value"] == 1 else {"high": unseen(pairs)})
 
 
 def _area(wrong: Any, right: Any) -> Any:

@@ -4,13 +4,10 @@ actions replayed in reality (W2R); CR = W2R / Real (Word2World, arXiv 2512.18832
 Every episode ends as success, failure, truncated or error; errors count in the denominators as no success.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from scipy.stats import binomtest, kendalltau
 
 from worldloom.agents import AgentSpec
 from worldloom.collect import job_key, key, label, play
@@ -18,8 +15,9 @@ from worldloom.envs import EnvSpec
 from worldloom.envs.versions import version_of
 from worldloom.envs.worker import Job
 from worldloom.errors import ConfigError, ModelError
+from worldloom.evaluate.agreement import agreement, outcome, rank_agreement, wins
 from worldloom.evaluate.divergence import divergence_metrics
-from worldloom.evaluate.stats import interval, ratio
+from worldloom.evaluate.stats import quotient, rate
 from worldloom.progress import progress
 from worldloom.rollout import broken, rollout
 from worldloom.runs import Log
@@ -161,65 +159,15 @@ def consistency_metrics(records: Sequence[Record]) -> Record:
     }
 
 
-def outcome(trajectory: Record) -> str:
-    """How a recorded episode ended; "unknown" if nothing says so."""
-    if trajectory.get("error"):
-        return "error"
-    return (trajectory["steps"][-1].get("terminal") if trajectory["steps"] else None) or "unknown"
-
-
 def rates(records: Sequence[Record]) -> Record:
     """Rates and ratios of some records, resampled by task (all agents of a task together)."""
     tasks = sorted({r["task_id"] for r in records})
-    won = {name: _per_task(records, tasks, [name]) for name in ("real", "wm", "w2r")}
+    won = {name: wins(records, tasks, [name]) for name in ("real", "wm", "w2r")}
     played = [float(sum(r["task_id"] == task for r in records)) for task in tasks]
-    both = _per_task(records, tasks, ["real", "w2r"])
-    found: Record = {"n": len(records)}
-    found |= {name: interval(ratio, [wins, played]) for name, wins in won.items()}
-    for name, wins in (("cr", won["w2r"]), ("cr_paired", both)):
-        if (value := interval(ratio, [wins, won["real"]])) is not None:
-            found[name] = value
+    both = wins(records, tasks, ["real", "w2r"])
+    found: Record = {"n": len(records)} | {name: rate(won[name], played) for name in won}
+    ratios = {"cr": quotient(won["w2r"], won["real"], played), "cr_paired": rate(both, won["real"])}
+    found |= {name: value for name, value in ratios.items() if value is not None}
     found["agreement"] = {name: agreement(records, name) for name in ("wm", "w2r")}
     found["errors"] = {name: sum(outcome(r[name]) == "error" for r in records) for name in ("real", "wm", "w2r")}
     return found
-
-
-def agreement(records: Sequence[Record], name: str) -> Record:
-    """How far success in the model (``wm``) or in the replay (``w2r``) agrees with success in reality.
-
-    Returns:
-        The 2x2 table (``both``, ``real_only``, ``other_only``, ``neither``), Cohen's ``kappa`` (absent where chance
-        alone agrees), and ``mcnemar_p``: the exact two-sided test that neither is the more successful.
-    """
-    pairs = Counter((outcome(r["real"]) == "success", outcome(r[name]) == "success") for r in records)
-    both, neither = pairs[True, True], pairs[False, False]
-    real_only, other_only, n = pairs[True, False], pairs[False, True], len(records)
-    found: Record = {"both": both, "real_only": real_only, "other_only": other_only, "neither": neither}
-    if parted := real_only + other_only:
-        found["mcnemar_p"] = float(binomtest(real_only, parted).pvalue)
-    real, other = (both + real_only) / n, (both + other_only) / n
-    if (chance := real * other + (1 - real) * (1 - other)) < 1:
-        found["kappa"] = ((both + neither) / n - chance) / (1 - chance)
-    return found
-
-
-def rank_agreement(records: Sequence[Record]) -> Record:
-    """Whether the model ranks agents as reality does: Kendall's tau-b over agents (absent with fewer than two, or where
-    all are alike), with their number."""
-    agents = sorted({r["agent"] for r in records})
-    wins = {
-        name: [sum(outcome(r[name]) == "success" for r in records if r["agent"] == a) for a in agents]
-        for name in ("real", "wm", "w2r")
-    }
-    found: Record = {"n_agents": len(agents)}
-    for name in ("wm", "w2r"):
-        if len(set(wins["real"])) > 1 and len(set(wins[name])) > 1:
-            found[f"kendall_{name}"] = float(kendalltau(wins["real"], wins[name]).statistic)
-    return found
-
-
-def _per_task(records: Iterable[Record], tasks: Sequence[str], names: Sequence[str]) -> list[float]:
-    counts = dict.fromkeys(tasks, 0.0)
-    for r in records:
-        counts[r["task_id"]] += all(outcome(r[name]) == "success" for name in names)
-    return list(counts.values())

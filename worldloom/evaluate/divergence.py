@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
+from worldloom.evaluate.agreement import outcome
 from worldloom.evaluate.lenient import unordered
 from worldloom.evaluate.stats import rate
 
@@ -20,6 +21,11 @@ CAUSES = (
     "parser", "illegal_accepted", "legal_refused", "premature_success", "missed_success", "missed_failure",
     "invented_failure", "wording_only", "invented_object", "missing_object", "wrong_state",
 )  # fmt: skip
+AS_IMAGINED, NOTHING_TO_REPLAY, BROKE = (
+    "as_imagined",
+    "nothing_to_replay",
+    "replay_broke",
+)  # of failures that never part
 
 
 def divergence(imagined: Record, real: Record, refusals: Collection[str]) -> Record | None:
@@ -113,7 +119,9 @@ def divergence_metrics(records: Sequence[Record]) -> Record:
 
     Returns:
         ``n``, ``never`` (share of episodes that agree to their end), ``survival`` (share that agrees through each step,
-        of those that have as many), and ``causes`` (first divergences by cause).
+        of those that have as many), ``causes`` (first divergences by cause), and ``failed``: of all records, how many
+        replays did not succeed (``n``), in how many of these the model had told a success (``promised``), and their
+        ``causes``, which add up to them (see ``why_failed``).
     """
     refusals = refusals_of(r[kind] for r in records for kind in ("real", "w2r"))
     usable = [r for r in records if r["w2r"]["steps"] and not r["w2r"].get("error")]
@@ -126,7 +134,25 @@ def divergence_metrics(records: Sequence[Record]) -> Record:
         "never": rate([d is None for d in found], [1] * len(found)),
         "survival": [_survival(step, firsts, lengths) for step in range(1, max(lengths, default=0) + 1)],
         "causes": dict(Counter(d["cause"] for d in found if d).most_common()),
+        "failed": _failed(records, refusals),
     }
+
+
+def _failed(records: Sequence[Record], refusals: Collection[str]) -> Record:
+    failed = [r for r in records if outcome(r["w2r"]) != "success"]
+    causes = Counter(why_failed(r["wm"], r["w2r"], refusals) for r in failed)
+    promised = sum(outcome(r["wm"]) == "success" for r in failed)
+    return {"n": len(failed), "promised": promised, "causes": dict(causes.most_common())}
+
+
+def why_failed(imagined: Record, real: Record, refusals: Collection[str]) -> str:
+    """Why a replay did not succeed: the cause of its first divergence, or, where it never parts from what was imagined,
+    that this was no success either, that nothing had been imagined, or that the replay broke."""
+    if parted := divergence(imagined, real, refusals):
+        return str(parted["cause"])
+    if not told(imagined):
+        return NOTHING_TO_REPLAY
+    return BROKE if real.get("error") else AS_IMAGINED
 
 
 def _survival(step: int, firsts: Sequence[int | None], lengths: Sequence[int]) -> Record:

@@ -7,6 +7,7 @@ from typing import Any
 
 from worldloom.errors import DataError
 from worldloom.evaluate.anchoring import anchoring_metrics
+from worldloom.evaluate.compare import folder_of, opened
 from worldloom.evaluate.confidence import TARGET, confidence_metrics
 from worldloom.evaluate.consistency import consistency_metrics
 from worldloom.evaluate.one_step import one_step_metrics
@@ -45,10 +46,28 @@ def measured(records: Iterable[Record], risk: float = TARGET) -> Record:
 def publish(run: Path, metrics: Record, records: Iterable[Record]) -> Record:
     """Write ``metrics.json`` and ``report.html`` of a run."""
     write_json(run / METRICS, metrics)
+    _report(run / REPORT, metrics, records)
+    return metrics
+
+
+def report(run: Path, out: Path | None = None) -> Path:
+    """Write the report of a finished evaluation anew from what its folder holds, and return its path.
+
+    Args:
+        run: the folder, or its ``metrics.json``; without ``records.jsonl`` the report shows no episode.
+        out: default ``report.html`` in the folder.
+
+    Raises:
+        DataError: the folder holds no finished evaluation.
+    """
+    metrics, records = opened(run)
+    return _report(out or folder_of(run) / REPORT, metrics, records)
+
+
+def _report(path: Path, metrics: Record, records: Iterable[Record]) -> Path:
     model = Path(str(metrics.get("model")))
     curve = [(step, loss) for step, loss in read_json(model / "loss.json")] if (model / "loss.json").exists() else []
-    write_report(run / REPORT, title=metrics["name"], metrics=metrics, records=records, loss_curve=curve)
-    return metrics
+    return write_report(path, title=metrics["name"], metrics=metrics, records=records, loss_curve=curve)
 
 
 def rescore(run: Path, risk: float = TARGET) -> Record:

@@ -11,7 +11,7 @@ from typing import Any
 from worldloom.collect import label
 from worldloom.envs.answer_schema import is_json, parsed, schema_agreement
 from worldloom.evaluate.lenient import masked, unordered
-from worldloom.evaluate.stats import interval, rate, ratio, word_f1
+from worldloom.evaluate.stats import rate, word_f1
 from worldloom.lm.base import AnsweringLM, Confidence
 from worldloom.lm.replies import Replies
 from worldloom.lm.retrieval import RetrievalLM
@@ -231,7 +231,7 @@ def _terminal(steps: Sequence[Sequence[Record]]) -> Record:
 
     found = {"precision": rate(hits, told), "recall": rate(hits, true), "false_success_rate": rate(false, open_steps)}
     if sum(told) + sum(true):
-        found["f1"] = interval(ratio, [[2 * h for h in hits], [a + b for a, b in zip(told, true, strict=True)]])
+        found["f1"] = rate([2 * h for h in hits], [a + b for a, b in zip(told, true, strict=True)])
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -21,12 +21,13 @@ class Headline(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table as texts. ``folded`` ones, the data of a plot, open at a click."""
+    """A table as texts. ``folded`` ones, the data of a plot, open at a click; ``texts`` are broken into lines."""
 
     caption: str
     head: list[str]
     rows: list[list[str]]
     folded: bool = False
+    texts: bool = False
 
 
 class Section(NamedTuple):

@@ -1,14 +1,22 @@
-"""Rates with their intervals: bootstrap over episodes or tasks, never over steps."""
+"""Rates with their intervals: bootstrap over episodes or tasks, never over steps.
+
+Where all rows are alike, resampling them gives no width, however few they are. There the bounds are what the rate
+would be if as many rows as may be unseen were otherwise: after Clopper and Pearson (1934) for that many rows of which
+none is otherwise, the "rule of three" of Hanley and Lippman-Hand (1983, "If nothing goes wrong, is everything all
+right?").
+"""
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy.stats import DegenerateDataWarning, bootstrap
+from scipy.stats import DegenerateDataWarning, binomtest, bootstrap
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
+TINY = 1e-9  # a width that is none but for rounding
 
 
 def interval(
@@ -21,8 +29,8 @@ def interval(
         columns: as many as ``statistic`` takes, each of length n.
 
     Returns:
-        {"value", "low", "high", "n"}; None if there is nothing to measure. With one row, or where every
-        resample gives the same, low and high are the value.
+        {"value", "low", "high", "n"}; None if there is nothing to measure. With one row, or where every resample
+        gives the same, low and high are the value: see ``rate`` and ``quotient`` for what is known all the same.
     """
     data = [np.asarray(column, dtype=float) for column in columns]
     n = len(data[0])
@@ -70,8 +78,44 @@ def ratio(numerator: Any, denominator: Any, axis: int = -1) -> Any:
 
 
 def rate(hits: Sequence[float], totals: Sequence[float]) -> dict[str, float] | None:
-    """A rate over steps (hits and totals per episode) with an interval over episodes."""
-    return interval(ratio, [hits, totals])
+    """A rate over steps (hits and totals per episode, 0 <= hits <= totals) with an interval over episodes."""
+    return widened(interval(ratio, [hits, totals]), sum(total > 0 for total in totals))
+
+
+def widened(
+    found: dict[str, float] | None, rows: int, least: float = 0.0, most: float = 1.0
+) -> dict[str, float] | None:
+    """An interval without width, of so many rows that are all alike, as wide as if those ``unseen`` were at the bounds
+    of what can be; any other one as it is."""
+    if found is None or found["high"] - found["low"] > TINY:
+        return found
+    value, share = found["value"], unseen(rows)
+    return found | {"low": value - share * (value - least), "high": value + share * (most - value)}
+
+
+@cache
+def unseen(rows: int) -> float:
+    """The largest share of rows that may be otherwise though none of so many was: 1 - 0.025 ** (1 / rows)."""
+    return float(binomtest(0, rows).proportion_ci(CONFIDENCE, method="exact").high)
+
+
+def difference(left: Sequence[float], right: Sequence[float], totals: Sequence[float]) -> dict[str, float] | None:
+    """A rate less another one of the same rows (paired: the same episodes or tasks), with an interval over them."""
+    found = interval(lambda a, b, n, axis: ratio(a, n, axis) - ratio(b, n, axis), [left, right, totals])
+    return widened(found, sum(total > 0 for total in totals), least=-1.0)
+
+
+def quotient(top: Sequence[float], bottom: Sequence[float], most: Sequence[float]) -> dict[str, float] | None:
+    """A quotient of two rates of the same rows (W2R / Real), both of them out of ``most``, with an interval.
+
+    Where all rows have the same quotient, as many as are ``unseen`` may lack all of it, or have what they can on top.
+    """
+    found = interval(ratio, [top, bottom])
+    if found is None or found["high"] - found["low"] > TINY:
+        return found
+    rows, won = sum(each > 0 for each in bottom), sum(bottom) / sum(most)
+    low = found["value"] * (1 - unseen(rows))
+    return found | {"low": low, "high": min(found["value"] + unseen(len(most)) / won, 1 / won)}
 
 
 def word_f1(predicted: str, gold: str) -> float:

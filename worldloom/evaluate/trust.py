@@ -1,11 +1,11 @@
 """The report's sections on confidence and on anchoring."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from markupsafe import Markup
 
-from worldloom.evaluate.cells import ABSENT, RATE_HEAD, interval, number, rate_row, value
+from worldloom.evaluate.cells import ABSENT, RATE_HEAD, interval, number, rate_row, rated, value
 from worldloom.evaluate.page import Section, Table
 from worldloom.evaluate.plots import Rate, anchoring_plot, calibration_plot
 
@@ -16,17 +16,16 @@ _FEATURES = {
     "agreement": "wrong step, by agreement with logged replies",
     "all": "wrong step, by all of these together (fitted to other episodes)",
 }
-_WORLDS = {"share_real": "answered by reality, %", "real": "Real, %", "wm": "WM, %", "w2r": "W2R, %", "cr": "CR"}
+WITH_SHARE = {"share_real": "answered by reality, %", "real": "Real, %", "wm": "WM, %", "w2r": "W2R, %", "cr": "CR"}
 
 
 def confidence_section(found: Mapping[str, Any]) -> Section:
     """Whether the model knows when it is wrong: AUROCs, calibration, and the threshold."""
-    aurocs = [(_FEATURES.get(name, name), of) for name, of in (found.get("features") or {}).items()]
-    aurocs.append(("imagined episode that reality does not repeat", found.get("auroc_rollout")))
-    rows = [[name, value(r, True), interval(r, True), number(r.n)] for name, of in aurocs if (r := Rate.of(of))]
+    rows = [[name, value(rate, True), interval(rate, True), number(rate.n)] for name, rate in aurocs(found)]
     tables = [Table("area under the ROC curve (0.5 is chance, 1 is perfect)", ["what", "AUROC", "interval", "n"], rows)]
     if bound := found.get("risk_bound"):
-        tables.append(_bound(bound))
+        rows = [list(row) for row in bound_rows(bound)]
+        tables.append(Table("a threshold for accepting a step", ["what", "value"], rows))
     curve = found.get("calibration") or []
     if curve:
         tables.append(Table("data of the plot", ["probability, %", *RATE_HEAD[1:], "steps"], [
@@ -41,25 +40,28 @@ def confidence_section(found: Mapping[str, Any]) -> Section:
     )
 
 
-def _bound(bound: Mapping[str, Any]) -> Table:
+def aurocs(found: Mapping[str, Any]) -> list[tuple[str, Rate]]:
+    """The areas under the curve that there are, by what they are of."""
+    told = [(_FEATURES.get(name, name), of) for name, of in (found.get("features") or {}).items()]
+    told.append(("imagined episode that reality does not repeat", found.get("auroc_rollout")))
+    return [(name, rate) for name, of in told if (rate := Rate.of(of))]
+
+
+def bound_rows(bound: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The threshold, and what became of it, as texts."""
     threshold = bound.get("threshold")
-    rows = [
-        ["wanted: wrong among accepted steps, %, at most", f"{100 * bound['target']:.1f}"],
-        ["least probability, chosen on half of the episodes", ABSENT if threshold is None else f"{threshold:.4f}"],
-    ]
+    yield "wanted: wrong among accepted steps, %, at most", f"{100 * bound['target']:.1f}"
+    yield "least probability, chosen on half of the episodes", ABSENT if threshold is None else f"{threshold:.4f}"
     for name, key in (("wrong among accepted steps, %", "observed"), ("accepted steps, %", "accepted")):
-        rate = Rate.of(bound.get(key))
-        rows.append([f"{name}, other half", f"{value(rate)} {interval(rate)}" if rate else ABSENT])
-    rows.append(["steps chosen on, checked on", f"{number(bound['n_calibrated'])}, {number(bound['n_checked'])}"])
-    return Table("a threshold for accepting a step", ["what", "value"], rows)
+        yield f"{name}, other half", rated(Rate.of(bound.get(key)))
+    yield "steps chosen on, checked on", f"{number(bound['n_calibrated'])}, {number(bound['n_checked'])}"
 
 
 def anchoring_section(found: Mapping[str, Mapping[str, Any]]) -> Section:
     """Consistency against the share of steps that the real environment answered."""
     rows = []
     for anchor, of in found.items():
-        rated = [(Rate.of(of.get(key)), key == "cr") for key in _WORLDS]
-        rows.append([anchor, *(f"{value(r, ratio)} {interval(r, ratio)}" if r else ABSENT for r, ratio in rated)])
+        rows.append([anchor, *(rated(Rate.of(of.get(key)), key == "cr") for key in WITH_SHARE)])
     note = "The real environment answers some steps of the imagined episodes, and the world model goes on from there."
     plot = Markup(anchoring_plot(found))
-    return Section("What real answers buy", note, plot, (Table("by anchor", ["anchor", *_WORLDS.values()], rows),))
+    return Section("What real answers buy", note, plot, (Table("by anchor", ["anchor", *WITH_SHARE.values()], rows),))

@@ -1,8 +1,20 @@
+const plain = (cell) => cell.textContent.trim().replace(/\s+/g, " ");
 for (const button of document.querySelectorAll("button.copy")) {
   button.hidden = false;
   button.onclick = () => {
-    getSelection().selectAllChildren(button.closest("figure").querySelector("table"));
-    document.execCommand("copy");
+    const table = button.closest("figure").querySelector("table");
+    const lines = [...table.rows].map((row) => [...row.cells].map(plain).join("\t"));
+    const put = (event) => {
+      event.clipboardData.setData("text/plain", lines.join("\n") + "\n");
+      event.preventDefault();
+    };
+    getSelection().selectAllChildren(table);
+    document.addEventListener("copy", put);
+    const done = document.execCommand("copy");
+    document.removeEventListener("copy", put);
+    if (done) getSelection().removeAllRanges();
+    button.textContent = done ? "copied" : "selected: press Ctrl+C";
+    setTimeout(() => (button.textContent = "copy"), 2000);
   };
 }
 const controls = document.querySelector(".controls");
