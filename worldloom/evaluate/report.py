@@ -12,7 +12,7 @@ from markupsafe import Markup
 from worldloom.evaluate.cells import ABSENT, RATE_HEAD, facts, interval, number, rate_row, value
 from worldloom.evaluate.page import Headline, Section, Table, write_page
 from worldloom.evaluate.plots import BASELINES, Rate, agents_plot, loss_plot, step_plot
-from worldloom.evaluate.trust import anchoring_section, confidence_section
+from worldloom.evaluate.trust import anchoring_section, confidence_section, transfer_section
 from worldloom.evaluate.viewer import select
 
 _EXACT = {
@@ -34,7 +34,9 @@ _TOOL_ANSWERS = {"json": "answered with JSON, too", "schema_agreement": "keys an
 _WORLDS = {"real": "Real", "wm": "WM", "w2r": "W2R", "cr": "CR", "cr_paired": "paired CR"}
 _RATIOS = {"CR", "paired CR"}  # quotients of two rates: 0.96, not 96 %
 _TOLD = ("environment", "environment_version", "split", "model")
-_OWN_SECTION = {"name", *_TOLD, "provenance", "train", "one_step", "consistency", "confidence", "anchoring"}
+_OWN_SECTION = {
+    "name", *_TOLD, "provenance", "train", "one_step", "consistency", "confidence", "anchoring", "transfer",
+}  # fmt: skip
 
 
 def write_report(
@@ -122,6 +124,8 @@ def _sections(metrics: Mapping[str, Any], loss_curve: Sequence[tuple[int, float]
         yield confidence_section(confidence)
     if anchoring := metrics.get("anchoring"):
         yield anchoring_section(anchoring)
+    if transfer := metrics.get("transfer"):
+        yield transfer_section(transfer)
     if loss_curve or metrics.get("train"):
         yield _training(metrics.get("train") or {}, loss_curve)
     if rest := {key: value for key, value in metrics.items() if key not in _OWN_SECTION}:
