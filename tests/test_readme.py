@@ -13,7 +13,7 @@ from typer.main import get_command
 import worldloom
 from worldloom.cli import app
 from worldloom.config import train_config
-from worldloom.evaluate.tables import filled, recorded, table
+from worldloom.evaluate.tables import STUDIES, filled, recorded, recorded_studies, study_table, table
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -68,8 +68,13 @@ def test_the_results_table_is_that_of_the_recorded_results() -> None:
     assert filled(text, table(recorded(ROOT))) == text, "run `make tables`"
 
 
+def test_the_studies_table_is_that_of_the_recorded_studies() -> None:
+    text = (ROOT / STUDIES).read_text(encoding="utf-8")
+    assert filled(text, study_table(recorded_studies(ROOT))) == text, "run `make tables`"
+
+
 def test_recorded_results_come_from_a_clean_commit() -> None:
-    for name, metrics in recorded(ROOT).items():
+    for name, metrics in {**recorded(ROOT), **recorded_studies(ROOT)}.items():
         commit = metrics["provenance"]["git_commit"]
         assert re.fullmatch(r"[0-9a-f]{40}", commit or ""), f"{name}: {commit}"
         assert metrics["name"] == name

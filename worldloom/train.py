@@ -207,7 +207,9 @@ def _with_lora(model: Any, config: TrainConfig) -> Any:
     if config.lora_rank is None:
         return model
     from peft import LoraConfig, get_peft_model
+    from transformers import set_seed
 
+    set_seed(config.seed)  # an adapter begins at random
     lora = LoraConfig(
         r=config.lora_rank, lora_alpha=config.lora_alpha, target_modules="all-linear", task_type="CAUSAL_LM"
     )

@@ -63,7 +63,7 @@ class Bars(NamedTuple):
 
 def loss_plot(curve: Sequence[tuple[int, float]]) -> str:
     """The training loss per token over optimizer steps."""
-    figure, (axes,) = _figure(6.6, 2.7)
+    figure, (axes,) = new_figure(6.6, 2.7)
     steps, losses = zip(*curve, strict=True)
     axes.plot(steps, losses, color=WM, linewidth=1.4)
     if min(losses) > 0 and max(losses) / min(losses) > _LOG_AXIS_FROM:
@@ -71,7 +71,7 @@ def loss_plot(curve: Sequence[tuple[int, float]]) -> str:
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("")
     axes.set(xlabel="training step", ylabel="loss")
-    return _svg(figure, "loss")
+    return as_svg(figure, "loss")
 
 
 def step_plot(by_step: Sequence[Mapping[str, Any]]) -> str:
@@ -80,24 +80,24 @@ def step_plot(by_step: Sequence[Mapping[str, Any]]) -> str:
     Args:
         by_step: At least one ``{"step", "n", "em"}``; every ``em`` has a value.
     """
-    figure, (axes, counts) = _figure(6.6, 3.4, nrows=2, height_ratios=(4, 1), sharex=True)
+    figure, (axes, counts) = new_figure(6.6, 3.4, nrows=2, height_ratios=(4, 1), sharex=True)
     steps, rates = [row["step"] for row in by_step], [rate for row in by_step if (rate := Rate.of(row["em"]))]
     axes.plot(steps, [100 * rate.value for rate in rates], color=WM, marker="o", markersize=3, linewidth=1.4)
-    bounds = [_bounds(rate) for rate in rates]
+    bounds = [bounds_of(rate) for rate in rates]
     axes.fill_between(
         steps, [low for low, _ in bounds], [high for _, high in bounds], color=WM, alpha=0.18, linewidth=0
     )
     axes.set(ylabel="exact match, %", ylim=(min(80, *(low for low, _ in bounds)) - 1, 101))
     counts.bar(steps, [row["n"] for row in by_step], color=BASE)
     counts.set(xlabel="step of the episode", ylabel="n")
-    return _svg(figure, "steps")
+    return as_svg(figure, "steps")
 
 
 def agents_plot(agents: Mapping[str, Mapping[str, Any]]) -> str:
     """Real, WM and W2R success in percent for each agent, with intervals."""
-    figure, (axes,) = _figure(6.6, 2.9)
+    figure, (axes,) = new_figure(6.6, 2.9)
     _draw_worlds(axes, agents)
-    return _svg(figure, "agents")
+    return as_svg(figure, "agents")
 
 
 def novelty_plot(over_time: Sequence[Mapping[str, Any]]) -> str:
@@ -106,11 +106,11 @@ def novelty_plot(over_time: Sequence[Mapping[str, Any]]) -> str:
     Args:
         over_time: At least one ``{"episodes", "new"}``.
     """
-    figure, (axes,) = _figure(6.6, 2.7)
+    figure, (axes,) = new_figure(6.6, 2.7)
     axes.plot([row["episodes"] for row in over_time], [100 * row["new"] for row in over_time], color=WM, marker="o",
               markersize=3, linewidth=1.4)  # fmt: skip
     axes.set(xlabel="episodes", ylabel="new steps, %", ylim=(0, 102), xlim=(0, None))
-    return _svg(figure, "novelty")
+    return as_svg(figure, "novelty")
 
 
 def kinds_plot(kinds: Mapping[str, Mapping[str, Any]]) -> str:
@@ -119,7 +119,7 @@ def kinds_plot(kinds: Mapping[str, Mapping[str, Any]]) -> str:
     Args:
         kinds: At least one name -> ``{"steps", "failed"}``.
     """
-    figure, (axes,) = _figure(6.6, 0.8 + 0.26 * len(kinds))
+    figure, (axes,) = new_figure(6.6, 0.8 + 0.26 * len(kinds))
     names, failed = list(kinds), [found["failed"] for found in kinds.values()]
     worked = [found["steps"] - found["failed"] for found in kinds.values()]
     places = range(len(names))
@@ -132,7 +132,7 @@ def kinds_plot(kinds: Mapping[str, Mapping[str, Any]]) -> str:
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel("steps")
     axes.legend(loc="lower right", frameon=False, labelcolor=INK)
-    return _svg(figure, "kinds")
+    return as_svg(figure, "kinds")
 
 
 def calibration_plot(curve: Sequence[Mapping[str, Any]]) -> str:
@@ -141,11 +141,11 @@ def calibration_plot(curve: Sequence[Mapping[str, Any]]) -> str:
     Args:
         curve: At least one ``{"low", "high", "n", "probability", "right"}``.
     """
-    figure, (axes, counts) = _figure(4.6, 4.2, nrows=2, height_ratios=(4, 1), sharex=True)
+    figure, (axes, counts) = new_figure(4.6, 4.2, nrows=2, height_ratios=(4, 1), sharex=True)
     axes.plot([0, 100], [0, 100], color=BASE, linewidth=1)
     places = [100 * row["probability"] for row in curve]
     for place, row in zip(places, curve, strict=True):
-        low, high = _bounds(Rate(**row["right"]))
+        low, high = bounds_of(Rate(**row["right"]))
         axes.plot([place, place], [low, high], color=INK, linewidth=1)
     axes.plot(places, [100 * row["right"]["value"] for row in curve], color=WM, marker="o", markersize=4, linewidth=1.4)
     axes.set(ylabel="right, %", ylim=(-2, 102))
@@ -154,16 +154,16 @@ def calibration_plot(curve: Sequence[Mapping[str, Any]]) -> str:
     )
     counts.bar(middles, [row["n"] for row in curve], widths, color=BASE)
     counts.set(xlabel="probability of the answer, %", ylabel="n", xlim=(-2, 102))
-    return _svg(figure, "calibration")
+    return as_svg(figure, "calibration")
 
 
 def anchoring_plot(anchors: Mapping[str, Mapping[str, Any]]) -> str:
     """CR against the share of steps that the real environment answered, with intervals; one point an anchor."""
-    figure, (axes,) = _figure(6.6, 3.2)
+    figure, (axes,) = new_figure(6.6, 3.2)
     points = [(name, Rate.of(of.get("share_real")), Rate.of(of.get("cr"))) for name, of in anchors.items()]
     for name, share, cr in points:
         if share and cr:
-            low, high = _bounds(cr)
+            low, high = bounds_of(cr)
             axes.plot([100 * share.value] * 2, [low / 100, high / 100], color=INK, linewidth=1)
             axes.plot([100 * share.value], [cr.value], color=W2R, marker="o", markersize=5)
             axes.annotate(
@@ -173,7 +173,7 @@ def anchoring_plot(anchors: Mapping[str, Mapping[str, Any]]) -> str:
     axes.set(xlabel="steps answered by the real environment, %", ylabel="CR", xlim=(-3, 108))
     axes.margins(y=0.15)
     axes.set_ylim(bottom=0)
-    return _svg(figure, "anchoring")
+    return as_svg(figure, "anchoring")
 
 
 def write_readme_plot(path: Path, metrics_by_env: Mapping[str, Mapping[str, Any]]) -> Path:
@@ -196,12 +196,12 @@ def write_readme_plot(path: Path, metrics_by_env: Mapping[str, Mapping[str, Any]
     halves = [half for half in halves if half[1]]  # what nobody measured is not drawn
     if not halves:
         raise ValueError("no one_step and no consistency in any of the metrics: evaluate first, then draw")
-    figure, axes = _figure(4.4 * len(halves), 2.9, ncols=len(halves))
+    figure, axes = new_figure(4.4 * len(halves), 2.9, ncols=len(halves))
     for place, (draw, runs, title) in zip(axes, halves, strict=True):
         draw(place, runs)
         place.set_title(title, color=INK, fontsize=10, loc="left")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_standalone(_svg(figure, "readme")), encoding="utf-8")
+    path.write_text(standalone(as_svg(figure, "readme")), encoding="utf-8")
     return path
 
 
@@ -217,24 +217,25 @@ def _draw_exact(axes: "Axes", runs: Mapping[str, Mapping[str, Any]]) -> None:
     series = [Bars("world model", WM, [Rate.of(run["em"]) for run in runs.values()])]
     if any(best):
         series.append(Bars("best trivial baseline", BASE, best))
-    _draw_bars(axes, list(runs), series)
+    draw_bars(axes, list(runs), series)
     axes.set_ylabel("exact match, %")
 
 
 def _draw_worlds(axes: "Axes", runs: Mapping[str, Mapping[str, Any]]) -> None:
     series = [Bars(label, colour, [Rate.of(run.get(key)) for run in runs.values()]) for key, label, colour in WORLDS]
-    _draw_bars(axes, list(runs), series)
+    draw_bars(axes, list(runs), series)
     axes.set_ylabel("success, %")
 
 
-def _draw_bars(axes: "Axes", groups: Sequence[str], series: Sequence[Bars]) -> None:
+def draw_bars(axes: "Axes", groups: Sequence[str], series: Sequence[Bars]) -> None:
+    """Grouped bars in percent with their intervals."""
     width = 0.8 / len(series)
     for place, bars in enumerate(series):
         shown = [(x, rate) for x, rate in enumerate(bars.rates) if rate]
         xs = [x + (place - (len(series) - 1) / 2) * width for x, _ in shown]
         axes.bar(xs, [100 * rate.value for _, rate in shown], width * 0.9, color=bars.colour, label=bars.label)
         for x, (_, rate) in zip(xs, shown, strict=True):
-            low, high = _bounds(rate)
+            low, high = bounds_of(rate)
             axes.plot([x, x], [low, high], color=INK, linewidth=1)
             axes.text(x, high + 2, f"{100 * rate.value:.0f}", ha="center", fontsize=8, color=INK)
     axes.set_xticks(range(len(groups)), groups)
@@ -243,13 +244,14 @@ def _draw_bars(axes: "Axes", groups: Sequence[str], series: Sequence[Bars]) -> N
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=len(series), frameon=False, labelcolor=INK)
 
 
-def _bounds(rate: Rate) -> tuple[float, float]:
+def bounds_of(rate: Rate) -> tuple[float, float]:
     """The interval in percent; the value itself where no interval was measured."""
     low, high = (rate.value if bound is None else bound for bound in (rate.low, rate.high))
     return 100 * low, 100 * high
 
 
-def _figure(width: float, height: float, **grid: Any) -> "tuple[Figure, list[Axes]]":
+def new_figure(width: float, height: float, **grid: Any) -> "tuple[Figure, list[Axes]]":
+    """A figure and its axes, as all plots here look; sizes in inches."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -271,7 +273,7 @@ def _plain(axes: "Axes") -> None:
         label.set(color=MUTED, fontsize=9)
 
 
-def _svg(figure: "Figure", salt: str) -> str:
+def as_svg(figure: "Figure", salt: str) -> str:
     """The figure as an ``<svg>`` element; ``salt`` keeps the ids of two plots on one page apart."""
     import matplotlib
     from matplotlib.text import Text
@@ -291,7 +293,8 @@ def _svg(figure: "Figure", salt: str) -> str:
     return svg
 
 
-def _standalone(svg: str) -> str:
+def standalone(svg: str) -> str:
+    """An ``<svg>`` element as a file of its own, which follows the reader's colours by itself."""
     dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {colours(1)} }} }}"
     head, rest = svg.split(">", 1)
     return f"{head}><style>:root {{ {colours(0)} }} {dark}</style>{rest}"

@@ -9,21 +9,25 @@ Intervals resample tasks with all that was played on them; each resample chooses
 stays in its half, so that no task is ever on both sides.
 """
 
+import time
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from worldloom.errors import ConfigError
+from worldloom.errors import ConfigError, DataError
 from worldloom.evaluate.consistency import outcome, same_tasks
 from worldloom.evaluate.stats import interval_of_sums
+from worldloom.runs import begin, provenance, read_json, read_records
 
 Record = dict[str, Any]
 HALVINGS = 20
 LEAST_AGENTS, LEAST_TASKS = 2, 4
 PUBLISHED_FROM = 3  # agents, for an evaluation to tell it by itself
 WORLDS = ("wm", "real")
+ABOUT = ("name", "environment", "environment_version", "split", "model", "train")
 
 
 def transfer_metrics(records: Sequence[Record]) -> Record:
@@ -124,3 +128,24 @@ MEASURES = {
     "gain_over_random": partial(_difference, of="wm", over=None),
     "regret_to_best": partial(_difference, of="real", over="wm"),
 }
+
+
+def transfer_of(run: Path) -> Record:
+    """The transfer of an evaluation, from its records and its ``metrics.json``; nothing is written.
+
+    Returns:
+        What was measured (name, environment, split, model, training), ``transfer``, and ``provenance``.
+
+    Raises:
+        DataError: the folder holds no finished evaluation, or none of agents.
+        ConfigError: see ``transfer_metrics``.
+    """
+    begun, clock = begin(), time.monotonic()
+    before = read_json(run / "metrics.json")
+    records = [record for record in read_records(run / "records.jsonl") if record["kind"] == "consistency"]
+    if not records:
+        raise DataError(
+            "there is no record of an agent; evaluate with --env, --split and --agent", run / "records.jsonl"
+        )
+    kept = {name: before[name] for name in ABOUT if name in before}
+    return {**kept, "transfer": transfer_metrics(records), "provenance": provenance(begun, time.monotonic() - clock)}

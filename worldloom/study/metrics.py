@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from worldloom.evaluate.stats import interval, ratio
+from worldloom.evaluate.summary import percent
 
 Record = dict[str, Any]
 ONE_STEP = ("em", "em_observation", "word_f1")
@@ -65,3 +66,16 @@ def _hits(records: Iterable[Record]) -> dict[str, tuple[int, int]]:
         for record in records
         if record["kind"] == "one_step"
     }
+
+
+def told(found: Mapping[str, Any]) -> str:
+    """A study's arms and differences as a few lines of text."""
+    rows = [(name, _arm_told(arm)) for name, arm in found["arms"].items()]
+    rows += [(name, percent(apart)) for name, apart in found["differences"].items()]
+    return "\n".join(f"{name:<44} {text}" for name, text in rows)
+
+
+def _arm_told(arm: Mapping[str, Any]) -> str:
+    ratio_told = f", CR {arm['cr']['value']:.2f} of {arm['n_tasks']} tasks" if arm.get("cr") else ""
+    learnt = f"{arm['trajectories']} trajectories, {arm['tokens']} tokens"
+    return f"exact match {percent(arm['em'])} of {arm['n']} episodes after {learnt}{ratio_told}"

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from worldloom.agents import AgentSpec
@@ -95,7 +96,7 @@ def _data(found: Plan, settings: Settings, worlds: Mapping[str, World]) -> None:
         arms = [f"{name}-{count}" for count in settings.trajectories]
         for arm, count in zip(arms, settings.trajectories, strict=True):
             found.arms[arm] = Arm(name, f"{name}-test", name, count, _both(world), settings.tasks)
-        found.compared += [(more, less) for less, more in zip(arms, arms[1:], strict=False)]
+        found.compared += [(more, less) for less, more in pairwise(arms)]
 
 
 def _mixture(found: Plan, settings: Settings, worlds: Mapping[str, World]) -> None:

@@ -98,6 +98,8 @@ class Settings:
             raise ConfigError(f"study {self.study} of {list(self.worlds)}: a mixture needs two worlds, others one")
         if self.study == "data" and (budget := [name for name in SCALED if self.train.get(name)]):
             raise ConfigError(f"study data ends with its last trajectory; leave {budget[0]} out")
+        if self.study == "data" and (schedule := self.train.get("schedule", "constant")) != "constant":
+            raise ConfigError(f"study data measures a training on its way; schedule must be constant, not {schedule!r}")
 
     def sized(self) -> "Settings":
         """The same with ``scale`` put into its sizes.
@@ -135,7 +137,8 @@ class Settings:
         Raises:
             ConfigError: a setting is unknown or wrong.
         """
-        return train_config(None, self.train)
+        usual = {"schedule": "constant"} if self.study == "data" else {}
+        return train_config(None, {**usual, **self.train})
 
 
 def known_worlds() -> dict[str, World]:
@@ -172,6 +175,8 @@ def study_settings(name: str, values: Mapping[str, Any] | None = None) -> Settin
 
 def _listed(key: str, value: Any) -> Any:
     """One value, or several with commas, where a list is wanted."""
-    if key in ("worlds", "trajectories") and not isinstance(value, Sequence):
-        return [value]
-    return [part.strip() for part in value.split(",")] if key in ("worlds", "trajectories") and isinstance(value, str) else value
+    if key not in ("worlds", "trajectories"):
+        return value
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",")]
+    return value if isinstance(value, Sequence) else [value]
