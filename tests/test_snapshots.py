@@ -93,7 +93,7 @@ def test_a_kill_after_a_snapshot_changes_none(run: Path, data: Path, config: Tra
     process = subprocess.Popen(
         [sys.executable, "-c", "from worldloom.cli import main; main()", *told], cwd=ROOT, stderr=subprocess.DEVNULL
     )
-    kill_when(process, (out / "model-at-12").exists)
+    kill_when(process, (out / "model-at-12").exists, seconds=500)
     assert not (out / "train.json").exists()
     kept = (out / "model-at-7" / "model.safetensors").stat().st_mtime_ns
     half = out / "model-at-20.part"  # as a kill within a save would leave it

@@ -8,6 +8,7 @@ import pytest
 
 from worldloom.envs import make
 from worldloom.errors import ConfigError, MissingDependency
+from worldloom.study.fit import fitted
 from worldloom.study.plan import plan
 from worldloom.study.settings import KINDS, Settings, known_worlds, study_settings
 
@@ -91,6 +92,22 @@ def test_one_number_scales_all_sizes() -> None:
     assert study_settings("ood", {"tasks": 0, "scale": 3}).sized().tasks == 0
     with pytest.raises(ConfigError, match=r"scale 0\.01 makes trajectories \[1, 1, 1, 2\], of which two are alike"):
         study_settings("data", {"scale": 0.01}).sized()
+
+
+def test_a_plan_is_fitted_to_the_tasks_that_there_are(tmp_path: Path) -> None:
+    """The corridor has 20 tasks to learn from and 5 to be tested on."""
+    path = tmp_path / "own.yaml"
+    path.write_text(
+        "study: coverage\nworlds: [mine]\ntrajectories: [30]\ntest: 9\ntasks: 7\ndefine: {mine: {agent: gold, "
+        "env: 'tests.envs.corridor:Corridor', agents: [{}, {noise: 0.1}], stranger: {noise: 0.5}}}\n"
+    )
+    with pytest.raises(ConfigError, match=r"30 episodes of 'mine-one-agent' .* 'train' has 20 tasks and 1 agents play"):
+        fitted(plan(study_settings(str(path))))
+    found = fitted(plan(study_settings(str(path), {"study": "data"})))
+    assert {name: (of.episodes, of.per_task) for name, of in found.played.items()} == {
+        "mine": (32, 2), "mine-test": (5, 1),
+    }  # fmt: skip
+    assert found.arms["mine-30"].tasks == 5
 
 
 def test_keys_of_the_study_and_of_its_training_can_be_set() -> None:

@@ -107,7 +107,7 @@ def test_kills_change_nothing(undisturbed: Path, config: Path, tmp_path: Path) -
     )
     for ready in moments:
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        kill_when(process, ready, seconds=300)
+        kill_when(process, ready, seconds=500)
         assert not (out / "metrics.json").exists()
     first = (out / "arms" / "corridor-4" / "metrics.json").stat().st_mtime_ns
     said: list[str] = []

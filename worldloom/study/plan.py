@@ -16,7 +16,7 @@ SPARE = 0.04  # more episodes than are to be learnt, of which one may hold no st
 
 
 class Played(NamedTuple):
-    """Episodes of agents who take turns."""
+    """Episodes of agents who take turns, ``per_task`` of them on each task; to learn from, or to be measured on."""
 
     env: EnvSpec
     agents: Sequence[AgentSpec]
@@ -24,6 +24,8 @@ class Played(NamedTuple):
     episodes: int
     seed: int
     max_steps: int
+    to_learn: bool = True
+    per_task: int = 1
 
 
 class Trained(NamedTuple):
@@ -76,7 +78,9 @@ def _test_episodes(
 ) -> Played:  # fmt: skip
     """Of other tasks than those that consistency is measured on: both are drawn by their seeds."""
     split = split or world.test
-    return Played(world.spec(), agents or world.players, split, settings.test, settings.seed + 1, world.max_steps)
+    return Played(
+        world.spec(), agents or world.players, split, settings.test, settings.seed + 1, world.max_steps, False
+    )
 
 
 def _both(world: World) -> tuple[AgentSpec, ...]:

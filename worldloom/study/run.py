@@ -1,6 +1,7 @@
 """Runs a study: plays, trains and measures what its plan says, each in a folder of its own, and puts it together."""
 
 import gc
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 from worldloom.collect import TRAJECTORIES, check_played, collect
 from worldloom.evaluate.metrics import METRICS, RECORDS, REPORT
 from worldloom.runs import as_json, begin, open_run, provenance, read_json, read_records, write_json
+from worldloom.study.fit import fitted
 from worldloom.study.metrics import arm_metrics, difference
 from worldloom.study.page import write_study
 from worldloom.study.plan import Arm, Plan, Played, Trained, plan
@@ -20,7 +22,8 @@ Tell = Callable[[str], None]
 
 
 class Stage(NamedTuple):
-    """A piece of the work: what it is called, the file that is there once it is done, and how it is done."""
+    """A piece of the work: what it is called, the file that is there once it is done, and how it is done, which does
+    nothing twice."""
 
     label: str
     done: Path
@@ -47,14 +50,14 @@ def study(
         ConfigError: a setting is wrong, or ``out`` holds a study with others.
         EnvError: an environment cannot be started, or breaks in every episode.
     """
-    planned, begun, clock = plan(settings), begin(), time.monotonic()
+    begun, clock = begin(), time.monotonic()
+    planned = fitted(plan(settings))
     open_run(out, {"stage": "study", **_plain(settings)})
     stages = list(_stages(out, planned, settings, workers))
     for number, stage in enumerate(stages, 1):
         tell(f"{number}/{len(stages)} {stage.label}{' (done)' if stage.done.exists() else ''}")
-        if not stage.done.exists():
-            stage.run()
-            gc.collect()  # a model that is held in circles would stand beside the next one
+        stage.run()
+        gc.collect()  # a model that is held in circles would stand beside the next one
     metrics = _told(out, planned, settings, name)
     metrics["provenance"] = provenance(begun, time.monotonic() - clock)
     write_json(out / METRICS, metrics)
@@ -80,38 +83,44 @@ def _stages(out: Path, planned: Plan, settings: Settings, workers: int) -> Itera
 
 
 def _playing(folder: Path, played: Played, workers: int) -> Stage:
+    done = folder / "summary.json"
+
     def run() -> None:
-        summary = collect(
-            folder, played.env, played.agents, played.split, tasks=played.episodes, seed=played.seed,
-            max_steps=played.max_steps, workers=workers,
+        summary = read_json(done) if done.exists() else collect(
+            folder, played.env, played.agents, played.split, tasks=math.ceil(played.episodes / played.per_task),
+            agents_per_task=played.per_task, seed=played.seed, max_steps=played.max_steps, workers=workers,
         )  # fmt: skip
         check_played(summary, folder)
 
-    return Stage(f"play {played.episodes} episodes: {folder.name}", folder / "summary.json", run)
+    return Stage(f"play {played.episodes} episodes: {folder.name}", done, run)
 
 
 def _training(folder: Path, trained: Trained, episodes: Path) -> Stage:
+    done = folder / "train.json"
+
     def run() -> None:
         from worldloom.train import train
 
         train([episodes / name / TRAJECTORIES for name in trained.data], folder, trained.config)
 
-    return Stage(f"train: {folder.name}", folder / "train.json", run)
+    return Stage(f"train: {folder.name}", done, run)
 
 
 def _measuring(out: Path, name: str, arm: Arm, planned: Plan, settings: Settings, workers: int) -> Stage:
     folder, test = out / "arms" / name, planned.played[arm.test]
+    done = folder / REPORT
 
     def run() -> None:
         from worldloom.evaluate.run import evaluate
 
-        consistency = {"env": test.env, "agents": arm.players, "tasks": arm.tasks} if arm.tasks else {}
-        evaluate(
-            folder, str(model_of(out, arm)), name=name, data=out / "episodes" / arm.test / TRAJECTORIES,
-            split=test.split, seed=settings.seed, max_steps=test.max_steps, workers=workers, **consistency,
-        )  # fmt: skip
+        consistency: Record = {"env": test.env, "agents": arm.players, "tasks": arm.tasks} if arm.tasks else {}
+        if not done.exists():  # else the model would be loaded for nothing
+            evaluate(
+                folder, str(model_of(out, arm)), name=name, data=out / "episodes" / arm.test / TRAJECTORIES,
+                split=test.split, seed=settings.seed, max_steps=test.max_steps, workers=workers, **consistency,
+            )  # fmt: skip
 
-    return Stage(f"measure: {name}", folder / REPORT, run)
+    return Stage(f"measure: {name}", done, run)
 
 
 def model_of(out: Path, arm: Arm) -> Path:
