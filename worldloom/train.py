@@ -64,33 +64,16 @@ def train(data: Sequence[Path], out: Path, config: TrainConfig | None = None) ->
         return found
     tokenizer, model = load_tokenizer(config.model), load_model(config.model)
     base = Path(resolve(config.model))
-    naming, replies = Naming.load(base).learning(groups, config.name_environment), Replies.load(base)
+    naming = Naming.load(base).learning(groups, config.name_environment)
+    Replies.load(base)  # if they are broken, that is told now
     corpus = gather(groups, ChatFormat(tokenizer, naming), _budget(config, window(model)), config)
     open_run(out, settings)  # no sooner: a mistake leaves no run behind
     trainer = WorldTrainer.of(_with_lora(model, config), corpus.episodes, out / "checkpoints", config, corpus.order)
-
-    def about() -> dict[str, Any]:
-        found = {**lineage(config.model), "data": [path.as_posix() for path in data], **amounts(corpus, trainer)}
-        return found | _went(trainer, found["tokens_seen"])
-
-    def keep(count: int) -> None:
-        folder = out / f"model-at-{count}"
-        if not folder.exists():  # it was kept before a kill
-            draft = _snapshot(trainer, folder)
-            if trainer.is_world_process_zero():
-                seen = [t for e in corpus.first(trainer.episodes_taken()) if (t := e.trajectory)]
-                _accompany(draft, corpus, naming, Replies.load(base).learn(seen), about())
-                draft.rename(folder)
-
+    output = _Output(trainer, corpus, naming, data, out)
     if config.snapshots:
-        trainer.add_callback(Snapshots(trainer, config.snapshots, keep))
+        trainer.add_callback(Snapshots(trainer, config.snapshots, output.keep))
     trainer.train(resume_from_checkpoint=last_checkpoint(out / "checkpoints"))
-    metrics = about()
-    _save(trainer, out)
-    if trainer.is_world_process_zero():
-        _accompany(out / "model", corpus, naming, replies.learn(trajectories), metrics)
-        _conclude(trainer, out, metrics)
-    return metrics
+    return output.finish(trajectories)
 
 
 def _budget(config: TrainConfig, window: int) -> int:
@@ -289,14 +272,46 @@ def _losses(trainer: WorldTrainer) -> list[tuple[int, float]]:
     return [(entry["step"], entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
 
 
-def _accompany(
-    folder: Path, corpus: Corpus, naming: Naming, replies: Replies, metrics: Mapping[str, Any]
-) -> None:  # fmt: skip
-    """Write what belongs to a model beside its weights."""
-    corpus.chat.tokenizer.save_pretrained(folder)
-    naming.save(folder)
-    replies.save(folder)
-    write_json(folder / "train.json", metrics)
+class _Output(NamedTuple):
+    """Writes the model into ``out``, at the end and on the way, with what belongs to it."""
+
+    trainer: WorldTrainer
+    corpus: Corpus
+    naming: Naming
+    data: Sequence[Path]
+    out: Path
+
+    def metrics(self) -> dict[str, Any]:
+        """What was learnt so far, of what there is."""
+        told = {**lineage(self.trainer.config.model), "data": [path.as_posix() for path in self.data]}
+        told |= amounts(self.corpus, self.trainer)
+        return told | _went(self.trainer, told["tokens_seen"])
+
+    def keep(self, count: int) -> None:
+        """Write what the model is after ``count`` episodes, unless that was done before a kill."""
+        folder = self.out / f"model-at-{count}"
+        if folder.exists():
+            return
+        draft = _snapshot(self.trainer, folder)
+        if self.trainer.is_world_process_zero():
+            seen = [t for episode in self.corpus.first(self.trainer.episodes_taken()) if (t := episode.trajectory)]
+            self._accompany(draft, seen, self.metrics())
+            draft.rename(folder)
+
+    def finish(self, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
+        """Write the model, and say that the run is finished."""
+        metrics = self.metrics()
+        _save(self.trainer, self.out)
+        if self.trainer.is_world_process_zero():
+            self._accompany(self.out / "model", trajectories, metrics)
+            _conclude(self.trainer, self.out, metrics)
+        return metrics
+
+    def _accompany(self, folder: Path, trajectories: Sequence[Trajectory], metrics: Mapping[str, Any]) -> None:
+        self.corpus.chat.tokenizer.save_pretrained(folder)
+        self.naming.save(folder)
+        Replies.load(Path(resolve(self.trainer.config.model))).learn(trajectories).save(folder)
+        write_json(folder / "train.json", metrics)
 
 
 def _conclude(trainer: WorldTrainer, out: Path, metrics: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """What a choice made in the model gains in reality: by hand, and how often the interval holds what is so."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,10 @@ import numpy as np
 import pytest
 
 from tests.evaluate.test_consistency import triple
-from worldloom.errors import ConfigError
+from worldloom.errors import ConfigError, DataError
 from worldloom.evaluate.metrics import measured
-from worldloom.evaluate.transfer import halved, shares, transfer_metrics, won
+from worldloom.evaluate.transfer import halved, shares, transfer_metrics, transfer_of, won
+from worldloom.runs import Log, write_json
 
 ENDS = ("failure", "success")
 
@@ -113,6 +115,24 @@ def test_an_evaluation_of_three_agents_tells_it_by_itself() -> None:
     assert measured(records(three, three))["transfer"]["gain_over_random"]["value"] == pytest.approx(2 / 3)
     two = {"a": ALL, "b": NONE}
     assert "transfer" not in measured(records(two, two))
+
+
+def test_it_is_told_of_a_finished_evaluation_without_its_model(tmp_path: Path) -> None:
+    run = tmp_path / "eval"
+    write_json(
+        run / "metrics.json", {"name": "n", "model": "gone", "split": "s", "one_step": {}, "provenance": {"a": 1}}
+    )
+    with Log(run / "records.jsonl") as log:
+        for number, told in enumerate([*records({"a": ALL, "b": NONE}, {"a": ALL, "b": NONE}), {"kind": "one_step"}]):
+            log.append(json.dumps({**told, "key": str(number)}))
+    found = transfer_of(run)
+    assert found["transfer"]["gain_over_random"]["value"] == 0.5
+    assert {key: found[key] for key in ("name", "model", "split")} == {"name": "n", "model": "gone", "split": "s"}
+    assert set(found) == {"name", "model", "split", "transfer", "provenance"}
+    assert found["provenance"]["command"]
+    (run / "records.jsonl").write_text('{"kind": "one_step", "key": "0"}\n')
+    with pytest.raises(DataError, match=r"records\.jsonl: there is no record of an agent; evaluate with --env"):
+        transfer_of(run)
 
 
 def simulated(draw: np.random.Generator, skills: Sequence[float], tasks: int, noise: float) -> list[dict[str, Any]]:

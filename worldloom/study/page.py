@@ -27,10 +27,8 @@ NOTES = {
     "ood": "One model. The splits are of different tasks, so their intervals are to be compared, not their steps.",
     "context": "The same tasks and agents; only what stands before the first observation differs.",
 }
-HEAD = [
-    "arm", "trajectories", "tokens", "minutes", "exact match, %", "steps", "nearest transition, %", "Real, %", "WM, %",
-    "W2R, %", "CR",
-]  # fmt: skip
+HEAD = ["arm", "trajectories", "tokens", "minutes", "exact match, %", "steps", "nearest transition, %"]
+PLAYED_HEAD = ["arm and agent", "tasks", "Real, %", "WM, %", "W2R, %", "CR"]
 
 
 def write_study(path: Path, metrics: Record) -> Path:
@@ -42,8 +40,8 @@ def write_study(path: Path, metrics: Record) -> Path:
     """
     found = metrics["study"]
     sections = list(_sections(metrics, found))
-    for number_, section in enumerate((s for s in sections if s.plot), 1):
-        (path.parent / f"plot-{number_}.svg").write_text(standalone(str(section.plot)), encoding="utf-8")
+    for place, section in enumerate((section for section in sections if section.plot), 1):
+        (path.parent / f"plot-{place}.svg").write_text(standalone(str(section.plot)), encoding="utf-8")
     about = " · ".join(str(metrics[key]) for key in ("environment", "split", "model"))
     return write_page(path, title=TITLES[found["kind"]], subtitle=about, sections=sections)
 
@@ -80,21 +78,23 @@ def _curves(arms: Mapping[str, Record], table: Table) -> Iterator[Section]:
 
 def arm_row(name: str, arm: Record) -> list[str]:
     """A row under ``HEAD``."""
-    em = Rate.of(arm["em"])
     cells = [name, number(arm["trajectories"]), number(arm["tokens"]), number(arm["minutes"])]
-    cells += [_cell(em), number(arm["n_steps"]), _cell(Rate.of(arm.get("retrieval")))]
-    return [*cells, *(_cell(Rate.of(arm.get(key)), key == "cr") for key in ("real", "wm", "w2r", "cr"))]
+    return [*cells, _cell(Rate.of(arm["em"])), number(arm["n_steps"]), _cell(Rate.of(arm.get("retrieval")))]
+
+
+def _players(arms: Mapping[str, Record]) -> Table:
+    """Each arm's agents, and all of them together where there are several."""
+    rows = []
+    for name, arm in arms.items():
+        agents = {f"{name}: {agent}": of for agent, of in arm["agents"].items()}
+        together = {f"{name}, all": arm} if len(agents) > 1 else {}
+        rows += [[told, number(arm["n_tasks"]), *_played(of)] for told, of in {**agents, **together}.items()]
+    return Table("by arm and agent", PLAYED_HEAD, rows)
+
+
+def _played(of: Record) -> list[str]:
+    return [_cell(Rate.of(of.get(key)), key == "cr") for key in ("real", "wm", "w2r", "cr")]
 
 
 def _cell(rate: Rate | None, ratio: bool = False) -> str:
     return f"{value(rate, ratio)} {interval(rate, ratio)}".strip() if rate else ABSENT
-
-
-def _players(arms: Mapping[str, Record]) -> Table:
-    head = ["arm and agent", "Real, %", "WM, %", "W2R, %", "CR"]
-    rows = [
-        [f"{name}: {agent}", *(_cell(Rate.of(of.get(key)), key == "cr") for key in ("real", "wm", "w2r", "cr"))]
-        for name, arm in arms.items()
-        for agent, of in arm["agents"].items()
-    ]
-    return Table("by agent", head, rows)

@@ -90,12 +90,16 @@ class Settings:
             raise ConfigError(f"scale is {self.scale}; it must be above 0")
         if not self.trajectories or any(count < 1 for count in self.trajectories):
             raise ConfigError(f"trajectories is {list(self.trajectories)}; it must be numbers of 1 or more")
-        if self.study != "data" and len(self.trajectories) > 1:
-            raise ConfigError(f"study {self.study} takes one number of trajectories, not {list(self.trajectories)}")
         if self.test < 1 or self.tasks < 0:
             raise ConfigError(f"test is {self.test} and tasks {self.tasks}; they must be 1 or more, and 0 or more")
         if len(set(self.worlds)) < (2 if self.study == "mixture" else 1):
             raise ConfigError(f"study {self.study} of {list(self.worlds)}: a mixture needs two worlds, others one")
+        self._check_trajectories()
+
+    def _check_trajectories(self) -> None:
+        """Several numbers are for the study that measures a training on its way, which must be steady."""
+        if self.study != "data" and len(self.trajectories) > 1:
+            raise ConfigError(f"study {self.study} takes one number of trajectories, not {list(self.trajectories)}")
         if self.study == "data" and (budget := [name for name in SCALED if self.train.get(name)]):
             raise ConfigError(f"study data ends with its last trajectory; leave {budget[0]} out")
         if self.study == "data" and (schedule := self.train.get("schedule", "constant")) != "constant":
