@@ -136,16 +136,15 @@ def _told(out: Path, planned: Plan, settings: Settings, name: str | None) -> Rec
         found = difference(*(list(read_records(out / "arms" / arm / RECORDS)) for arm in (one, other)))
         if found is not None:
             compared[f"{one} - {other}"] = found
-    worlds = settings.places
+    told = {arm: arm_metrics(found, planned.arms[arm].world) for arm, found in arms.items()}
     return {
         "name": name or "-".join(["study", settings.study, *settings.worlds]),
-        "environment": ", ".join(dict.fromkeys(world.env for world in worlds.values())),
-        "split": ", ".join(dict.fromkeys(planned.played[arm.test].split for arm in planned.arms.values())),
+        **{key: ", ".join(dict.fromkeys(arm[key] for arm in told.values())) for key in ("environment", "split")},
         "model": settings.training.model,
         "study": {
             "kind": settings.study,
             "settings": as_json(asdict(settings.sized()) | {"define": {}, "scale": settings.scale}, "a study"),
-            "arms": {arm: arm_metrics(arms[arm], planned.arms[arm].world) for arm in planned.arms},
+            "arms": told,
             "differences": compared,
         },
     }  # fmt: skip
