@@ -11,6 +11,7 @@ import pytest
 from tests.evaluate.test_consistency import triple
 from worldloom.errors import ConfigError, DataError
 from worldloom.evaluate.metrics import measured
+from worldloom.evaluate.summary import table
 from worldloom.evaluate.transfer import halved, shares, transfer_metrics, transfer_of, won
 from worldloom.runs import Log, write_json
 
@@ -170,5 +171,9 @@ def test_the_report_says_so(tmp_path: Path) -> None:
     three = {"able": ALL, "dull": NONE, "dim": NONE}
     told = records(three, three)
     page = write_report(tmp_path / "r.html", title="t", metrics=measured(told), records=told).read_text()
+    assert (
+        "choosing in the model gains        66.7% [66.7%, 66.7%] of success over chance (3 agents, 16 tasks)"
+        in table(measured(told))
+    )
     assert "Is the best one in the model the best one in reality" in page
     assert "what the choice in the model gains over one at random</th><td>66.7</td>" in page
