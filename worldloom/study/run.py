@@ -58,8 +58,9 @@ def study(
         tell(f"{number}/{len(stages)} {stage.label}{' (done)' if stage.done.exists() else ''}")
         stage.run()
         gc.collect()  # a model that is held in circles would stand beside the next one
-    metrics = _told(out, planned, settings, name)
-    metrics["provenance"] = provenance(begun, time.monotonic() - clock)
+    metrics, before = _told(out, planned, settings, name), out / METRICS
+    made = provenance(begun, time.monotonic() - clock)
+    metrics["provenance"] = read_json(before)["provenance"] if before.exists() else made  # nothing was measured anew
     write_json(out / METRICS, metrics)
     write_study(out / REPORT, metrics)
     return metrics
