@@ -47,7 +47,9 @@ def test_naming_the_commands_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("command", ["demo", "collect", "record", "conversations", "train", "evaluate", "envs"])
+@pytest.mark.parametrize(
+    "command", ["demo", "collect", "record", "conversations", "train", "evaluate", "study", "transfer", "envs"]
+)
 def test_every_command_has_help(command: str) -> None:
     done = worldloom(command, "--help")
     assert done.returncode == 0
@@ -74,6 +76,9 @@ ERRORS = {
     ),
     "nothing to do": (["evaluate", "x", "--out", "{tmp}/e"], "nothing to evaluate: give real episodes"),
     "anchor": (["evaluate", "x", "--out", "{tmp}/e", "--anchor", "frist=1"], "did you mean 'first'?"),
+    "study": (["study", "dta", "--out", "{tmp}/s"], "unknown study 'dta'; did you mean 'data'?"),
+    "study setting": (["study", "data", "--out", "{tmp}/s", "-s", "tsks=3"], "did you mean 'tasks'?"),
+    "no evaluation": (["transfer", "{tmp}/none"], "{tmp}/none/metrics.json: cannot be read"),
     "nothing to score again": (["rescore", "{tmp}/none"], "{tmp}/none/metrics.json: cannot be read"),
     "key": (["collect", "--out", "{tmp}/r", "-a", "llm:model=m,api_key=sk-1"], "api_key would be written down"),
     "gold": (["envs", "check", "alfworld", "-o", "gold=maybe"], "gold must be of type bool, not 'maybe'"),

@@ -13,7 +13,7 @@ from typer.main import get_command
 import worldloom
 from worldloom.cli import app
 from worldloom.config import train_config
-from worldloom.evaluate.tables import page, pages, recorded
+from worldloom.evaluate.tables import page, pages, recorded, recorded_studies
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -63,16 +63,16 @@ def test_the_readme_s_python_runs(smollm2: Path, tmp_path: Path) -> None:
     assert done.stdout.count("> ") == 2
 
 
-@pytest.mark.parametrize("path", pages(recorded(ROOT)), ids=str)
+@pytest.mark.parametrize("path", pages(ROOT), ids=str)
 def test_tables_are_those_of_the_recorded_results(path: Path) -> None:
-    tables, text = pages(recorded(ROOT))[path], (ROOT / path).read_text(encoding="utf-8")
+    tables, text = pages(ROOT)[path], (ROOT / path).read_text(encoding="utf-8")
     for mark in tables:
         assert text.count(f"<!-- {mark}: made by `make tables` -->") == text.count(f"<!-- end of {mark} -->") == 1
     assert page(ROOT, path, tables) == text, "run `make tables`"
 
 
 def test_recorded_results_come_from_a_clean_commit() -> None:
-    for name, metrics in recorded(ROOT).items():
+    for name, metrics in {**recorded(ROOT), **recorded_studies(ROOT)}.items():
         commit = metrics["provenance"]["git_commit"]
         assert re.fullmatch(r"[0-9a-f]{40}", commit or ""), f"{name}: {commit}"
         assert metrics["name"] == name

@@ -13,8 +13,9 @@ from typer.core import TyperCommand
 from worldloom.cli_data import app as data_app
 from worldloom.cli_logs import app as logs_app
 from worldloom.cli_report import app as report_app
+from worldloom.cli_study import app as study_app
 from worldloom.cli_text import pairs, show
-from worldloom.errors import ConfigError, EnvError, WorldloomError
+from worldloom.errors import ConfigError, WorldloomError
 
 ABOUT = "Turn an agent's interaction logs into an LLM world model, and measure how far it can be trusted."
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=ABOUT)
@@ -23,6 +24,7 @@ app.add_typer(envs_app, name="envs")
 app.add_typer(logs_app)
 app.add_typer(data_app)
 app.add_typer(report_app)
+app.add_typer(study_app)
 STOPPED = 130
 
 Env = Annotated[str, typer.Option("--env", help="Environment; `worldloom envs` lists them.")]
@@ -99,12 +101,7 @@ def collect(
         workers=workers,
     )  # fmt: skip
     show(summary)
-    if 0 < summary["episodes"] == summary["outcomes"].get("error"):
-        told, count = next(iter(summary["errors"].items()))
-        raise EnvError(
-            f"every one of {summary['episodes']} episodes ended in an error, {count} of them in {told!r}; they are "
-            f"recorded in {out / stage.TRAJECTORIES}; put it right and choose another folder"
-        )
+    stage.check_played(summary, out)
 
 
 def default_agents(env: str) -> list[Any]:

@@ -14,7 +14,7 @@ from worldloom.envs import EnvSpec
 from worldloom.envs.pool import EnvPool
 from worldloom.envs.versions import check_version, refs_of
 from worldloom.envs.worker import Job
-from worldloom.errors import ConfigError
+from worldloom.errors import ConfigError, EnvError
 from worldloom.progress import progress
 from worldloom.rollout import MAX_STEPS
 from worldloom.runs import Log, open_run, write_json
@@ -183,6 +183,20 @@ def summarize(trajectories: Sequence[Trajectory]) -> dict[str, Any]:
         | ({"errors": dict(errors.most_common(5))} if errors else {})
         | ({"not_recorded": not_recorded} if not_recorded else {})
     )
+
+
+def check_played(summary: dict[str, Any], out: Path) -> None:
+    """Refuse to go on with episodes of which none was played.
+
+    Raises:
+        EnvError: every one ended in an error.
+    """
+    if 0 < summary["episodes"] == summary["outcomes"].get("error"):
+        told, count = next(iter(summary["errors"].items()))
+        raise EnvError(
+            f"every one of {summary['episodes']} episodes ended in an error, {count} of them in {told!r}; they are "
+            f"recorded in {out / TRAJECTORIES}; put it right and choose another folder"
+        )
 
 
 def _checks(trajectory: Trajectory) -> Iterator[str]:

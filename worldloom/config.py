@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -15,6 +15,7 @@ from worldloom.errors import ConfigError, suggest
 from worldloom.lm.hf import DEFAULT_MODEL
 from worldloom.tokens import Overflow
 
+Settings = TypeVar("Settings")
 Schedule = Literal["constant", "linear", "cosine"]
 
 
@@ -48,6 +49,7 @@ class TrainConfig:
     save_minutes: float = 10.0
     seed: int = 0
     mixture: Mapping[str, float] | None = None  # environment -> weight of its episodes; None: all episodes alike
+    snapshots: tuple[int, ...] | None = None  # episodes after which the model is kept as it is, in RUN/model-at-N
     name_environment: bool | None = None  # in the system message; None: as the model does, and where there are several
 
     def __post_init__(self) -> None:
@@ -62,6 +64,8 @@ class TrainConfig:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be 0 or more")
         if self.batch % self.micro_batch:
             raise ConfigError(f"batch ({self.batch}) must be a multiple of micro_batch ({self.micro_batch})")
+        if wrong := [count for count in self.snapshots or () if count < 1]:
+            raise ConfigError(f"snapshots has {wrong[0]}; it must be numbers of episodes, 1 or more")
         for env, weight in (self.mixture or {}).items():
             if not 0 < weight < math.inf:
                 raise ConfigError(f"mixture gives {env!r} the weight {weight}; it must be above 0")
@@ -78,7 +82,9 @@ def _kind(hint: Any) -> str:
         return ", ".join(get_args(hint))
     if isinstance(hint, UnionType):
         return " or ".join("null" if part is type(None) else _kind(part) for part in get_args(hint))
-    return "NAME: NUMBER, ..." if get_origin(hint) is not None else str(hint.__name__)
+    if get_origin(hint) is not None:
+        return "NUMBER, ..." if get_origin(hint) is tuple else "NAME: NUMBER, ..."
+    return str(hint.__name__)
 
 
 def train_config(path: Path | None = None, values: Mapping[str, Any] | None = None) -> TrainConfig:
@@ -87,19 +93,35 @@ def train_config(path: Path | None = None, values: Mapping[str, Any] | None = No
     Raises:
         ConfigError: the file cannot be read, a key is unknown, or a value is of the wrong kind.
     """
-    settings = {**(_load(path) if path else {}), **(values or {})}
-    known = TrainConfig.__dataclass_fields__
-    for key in settings:
+    return validated(TrainConfig, {**(load_yaml(path) if path else {}), **(values or {})}, "training setting")
+
+
+def validated(kind: type[Settings], values: Mapping[str, Any], what: str) -> Settings:
+    """Settings of a dataclass, from values as YAML and JSON give them.
+
+    Args:
+        what: they are called in messages, as "training setting".
+
+    Raises:
+        ConfigError: a key is unknown, or a value is of the wrong kind.
+    """
+    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    for key in values:
         if key not in known:
-            raise ConfigError(f"unknown training setting {key!r}{suggest(str(key), known)}")
+            raise ConfigError(f"unknown {what} {key!r}{suggest(str(key), known)}")
     try:
-        return TypeAdapter(TrainConfig).validate_python(settings)
+        return TypeAdapter(kind).validate_python(values)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise ConfigError(f"training setting {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise ConfigError(f"{what} {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
-def _load(path: Path) -> dict[str, Any]:
+def load_yaml(path: Path) -> dict[str, Any]:
+    """Settings in a YAML file.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds no settings.
+    """
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:

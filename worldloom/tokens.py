@@ -34,11 +34,13 @@ class Span(NamedTuple):
 
 @dataclass
 class Encoded:
-    """A trajectory in tokens. ``spans`` are the places that carry loss; ``left_out`` counts steps that did not fit."""
+    """A trajectory in tokens. ``spans`` are the places that carry loss; ``left_out`` counts steps that did not fit;
+    ``trajectory`` is what it was made of."""
 
     input_ids: list[int] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     left_out: int = 0
+    trajectory: Trajectory | None = field(default=None, compare=False, repr=False)
 
     @property
     def labels(self) -> list[int]:
@@ -149,6 +151,7 @@ class ChatFormat:
                 f"more than the budget of {budget}; shorten the context or take a model with a longer window"
             )
         encoded = self._joined(start, steps, first, last)
+        encoded.trajectory = trajectory
         encoded.spans = [span for span in encoded.spans if not trajectory.steps[span.step].not_recorded]
         return encoded
 

@@ -1,5 +1,6 @@
 """Stage 2: trajectories -> world model, by supervised fine-tuning on transformers' own Trainer."""
 
+import copy
 import json
 import logging
 import shutil
@@ -20,7 +21,7 @@ from worldloom.mixture import MixedOrder, check_weights
 from worldloom.naming import Naming
 from worldloom.runs import fingerprint, open_run, read_json, write_json
 from worldloom.tokens import ChatFormat, Encoded, Overflow
-from worldloom.trainer import WorldTrainer
+from worldloom.trainer import Snapshots, WorldTrainer
 from worldloom.trajectory import MESSAGES, BadLine, Trajectory, read, scan
 
 logger = logging.getLogger(__name__)
@@ -34,6 +35,8 @@ def train(data: Sequence[Path], out: Path, config: TrainConfig | None = None) ->
     With it go what the environments usually replied (``replies.json``), for drafting answers, whether the system
     message names the environment (``protocol.json``), and what the model was trained on (``train.json``).
     ``config.model`` may itself be a trained model: it is then trained on, and all three are kept and added to.
+    ``config.snapshots`` keeps what the model was after some numbers of episodes, in folders like ``out/model-at-100``,
+    each with what it had seen until then.
 
     Started again with the same settings it goes on from its last whole checkpoint; a finished run is left alone.
     Runs on one device as it is, on several under ``accelerate launch``.
@@ -61,19 +64,16 @@ def train(data: Sequence[Path], out: Path, config: TrainConfig | None = None) ->
         return found
     tokenizer, model = load_tokenizer(config.model), load_model(config.model)
     base = Path(resolve(config.model))
-    naming, replies = Naming.load(base).learning(groups, config.name_environment), Replies.load(base)
+    naming = Naming.load(base).learning(groups, config.name_environment)
+    Replies.load(base)  # if they are broken, that is told now
     corpus = gather(groups, ChatFormat(tokenizer, naming), _budget(config, window(model)), config)
     open_run(out, settings)  # no sooner: a mistake leaves no run behind
     trainer = WorldTrainer.of(_with_lora(model, config), corpus.episodes, out / "checkpoints", config, corpus.order)
+    output = _Output(trainer, corpus, naming, data, out)
+    if config.snapshots:
+        trainer.add_callback(Snapshots(trainer, config.snapshots, output.keep))
     trainer.train(resume_from_checkpoint=last_checkpoint(out / "checkpoints"))
-    about = {**lineage(config.model), "data": [path.as_posix() for path in data], **amounts(corpus, trainer)}
-    metrics = about | _saved(trainer, out, about["tokens_seen"])
-    if trainer.is_world_process_zero():
-        corpus.chat.tokenizer.save_pretrained(out / "model")
-        naming.save(out / "model")
-        replies.learn(trajectories).save(out / "model")
-        _conclude(trainer, out, metrics)
-    return metrics
+    return output.finish(trajectories)
 
 
 def _budget(config: TrainConfig, window: int) -> int:
@@ -111,28 +111,39 @@ def load_all(data: Sequence[Path]) -> list[Trajectory]:
 
 
 class Corpus(NamedTuple):
-    """Episodes to learn in tokens, what was counted in each environment, and, where there are several, their order."""
+    """Episodes to learn in tokens, what was counted in each environment, and their order (None leaves it to the
+    Trainer)."""
 
     chat: ChatFormat
     episodes: list[Encoded]
     counts: dict[str, dict[str, Any]]
     order: MixedOrder | None
 
+    def first(self, count: int) -> list[Encoded]:
+        """The first ``count`` episodes of the order, each once."""
+        places = {place for _, place in islice(self.order.drawn(), count)} if self.order else range(len(self.episodes))
+        return [self.episodes[place] for place in sorted(places)]
+
 
 def gather(groups: Mapping[str, Sequence[Trajectory]], chat: ChatFormat, budget: int, config: TrainConfig) -> Corpus:
     """The trajectories of some environments, made ready.
 
+    Where there are several, or snapshots are kept, the order of the episodes is known: it is that of ``mixture``.
+
     Raises:
         DataError: of an environment, nothing fits.
+        ConfigError: a snapshot is asked for after more episodes than training will have.
     """
     advice = "raise max_tokens" if config.max_tokens == budget else "take a model with a longer window"
     found = {env: prepare(there, chat, budget, config.overflow, advice) for env, there in groups.items()}
     sizes = {env: len(episodes) for env, (episodes, _) in found.items()}
+    if config.snapshots and max(config.snapshots) > (most := config.epochs * sum(sizes.values())):
+        raise ConfigError(f"a snapshot after {max(config.snapshots)} episodes, but training has {most:g}; collect more")
     return Corpus(
         chat,
         [episode for episodes, _ in found.values() for episode in episodes],
         {env: counts for env, (_, counts) in found.items()},
-        MixedOrder(sizes, config.mixture, config.seed) if len(groups) > 1 else None,
+        MixedOrder(sizes, config.mixture, config.seed) if len(groups) > 1 or config.snapshots else None,
     )
 
 
@@ -179,7 +190,9 @@ def _with_lora(model: Any, config: TrainConfig) -> Any:
     if config.lora_rank is None:
         return model
     from peft import LoraConfig, get_peft_model
+    from transformers import set_seed
 
+    set_seed(config.seed)  # an adapter begins at random
     lora = LoraConfig(
         r=config.lora_rank, lora_alpha=config.lora_alpha, target_modules="all-linear", task_type="CAUSAL_LM"
     )
@@ -217,33 +230,91 @@ def amounts(corpus: Corpus, trainer: WorldTrainer) -> dict[str, Any]:
     return {**found, "environments": {env: {**c, "episodes_seen": seen[env]} for env, c in counts.items()}}
 
 
-def _saved(trainer: WorldTrainer, out: Path, tokens: int) -> dict[str, Any]:
-    """Write the weights; and how the training went."""
-    seconds, history = trainer.clock.seconds(), _losses(trainer)
-    trained = trainer.accelerator.unwrap_model(trainer.model)
-    parameters = sum(p.numel() for p in trained.parameters() if p.requires_grad)
+def _save(trainer: WorldTrainer, out: Path) -> None:
+    """Write the weights; an adapter by itself, too."""
     if trainer.config.lora_rank is not None:
+        trained = trainer.accelerator.unwrap_model(trainer.model)
         trained.save_pretrained(out / "adapter")
         trainer.model = trained.merge_and_unload()
     trainer.save_model(str(out / "model"))
-    return {
+
+
+def _snapshot(trainer: WorldTrainer, folder: Path) -> Path:
+    """Write the weights as they are into a draft of the folder, which is returned; training can go on."""
+    draft = folder.with_name(folder.name + ".part")
+    if trainer.is_world_process_zero():
+        shutil.rmtree(draft, ignore_errors=True)  # of a run that was killed
+    if trainer.config.lora_rank is None:
+        trainer.save_model(str(draft))
+    elif trainer.is_world_process_zero():
+        copy.deepcopy(trainer.accelerator.unwrap_model(trainer.model)).merge_and_unload().save_pretrained(draft)
+    return draft
+
+
+def _went(trainer: WorldTrainer, tokens: int) -> dict[str, Any]:
+    """How the training went so far."""
+    seconds, losses = trainer.clock.seconds(), [loss for _, loss in _losses(trainer)]
+    trained = trainer.accelerator.unwrap_model(trainer.model)
+    found = {
         "epochs": round(min(trainer.state.epoch or 0.0, trainer.config.epochs), 3),
         "steps": trainer.state.global_step,
         "seconds": round(seconds, 1),
         "tokens_per_second": round(tokens / seconds, 1),
-        "trainable_parameters": parameters,
+        "trainable_parameters": sum(p.numel() for p in trained.parameters() if p.requires_grad),
         "precision": "bfloat16" if trainer.args.bf16 else "float32",
-        "loss_first": history[0][1],
-        "loss_last": sum(loss for _, loss in history[-10:]) / len(history[-10:]),
     }
+    if losses:  # after the first step there is none yet
+        found |= {"loss_first": losses[0], "loss_last": sum(losses[-10:]) / len(losses[-10:])}
+    return found
 
 
 def _losses(trainer: WorldTrainer) -> list[tuple[int, float]]:
     return [(entry["step"], entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
 
 
+class _Output(NamedTuple):
+    """Writes the model into ``out``, at the end and on the way, with what belongs to it."""
+
+    trainer: WorldTrainer
+    corpus: Corpus
+    naming: Naming
+    data: Sequence[Path]
+    out: Path
+
+    def metrics(self) -> dict[str, Any]:
+        """What was learnt so far, of what there is."""
+        told = {**lineage(self.trainer.config.model), "data": [path.as_posix() for path in self.data]}
+        told |= amounts(self.corpus, self.trainer)
+        return told | _went(self.trainer, told["tokens_seen"])
+
+    def keep(self, count: int) -> None:
+        """Write what the model is after ``count`` episodes, unless that was done before a kill."""
+        folder = self.out / f"model-at-{count}"
+        if folder.exists():
+            return
+        draft = _snapshot(self.trainer, folder)
+        if self.trainer.is_world_process_zero():
+            seen = [t for episode in self.corpus.first(self.trainer.episodes_taken()) if (t := episode.trajectory)]
+            self._accompany(draft, seen, self.metrics())
+            draft.rename(folder)
+
+    def finish(self, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
+        """Write the model, and say that the run is finished."""
+        metrics = self.metrics()
+        _save(self.trainer, self.out)
+        if self.trainer.is_world_process_zero():
+            self._accompany(self.out / "model", trajectories, metrics)
+            _conclude(self.trainer, self.out, metrics)
+        return metrics
+
+    def _accompany(self, folder: Path, trajectories: Sequence[Trajectory], metrics: Mapping[str, Any]) -> None:
+        self.corpus.chat.tokenizer.save_pretrained(folder)
+        self.naming.save(folder)
+        Replies.load(Path(resolve(self.trainer.config.model))).learn(trajectories).save(folder)
+        write_json(folder / "train.json", metrics)
+
+
 def _conclude(trainer: WorldTrainer, out: Path, metrics: dict[str, Any]) -> None:
     write_json(out / "loss.json", _losses(trainer))
-    write_json(out / "model" / "train.json", metrics)
     write_json(out / "train.json", metrics)  # last: it says that the run is finished
     shutil.rmtree(out / "checkpoints", ignore_errors=True)

@@ -72,10 +72,11 @@ class WorldTrainer(Trainer):  # type: ignore[misc]
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         return self.order if self.order is not None else super()._get_train_sampler(train_dataset)
 
-    def episodes_taken(self) -> int:
-        """How many episodes the optimizer steps so far have had, those that came again counted again."""
+    def episodes_taken(self, before: int = 0) -> int:
+        """How many episodes the optimizer steps so far (but for the last ``before``) have had, those that came again
+        counted again."""
         there: int = len(self.train_dataset)
-        steps: int = self.state.global_step
+        steps: int = self.state.global_step - before
         whole, rest = divmod(steps, math.ceil(there / self.config.batch))
         return whole * there + min(rest * self.config.batch, there)
 
@@ -180,6 +181,22 @@ class _Epochs(TrainerCallback):  # type: ignore[misc]
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.order.set_epoch(state.global_step // self.steps)
+
+
+class Snapshots(TrainerCallback):  # type: ignore[misc]
+    """Calls ``keep`` with each of some numbers of episodes, at the first optimizer step that has had as many.
+
+    It is called before a checkpoint of that step is written, so that a run that goes on from one lacks none.
+    """
+
+    def __init__(self, trainer: WorldTrainer, counts: Sequence[int], keep: Callable[[int], None]):
+        self.trainer, self.counts, self.keep = trainer, sorted(counts), keep
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        before, now = self.trainer.episodes_taken(before=1), self.trainer.episodes_taken()
+        for count in self.counts:
+            if before < count <= now:
+                self.keep(count)
 
 
 class _Budget(TrainerCallback):  # type: ignore[misc]

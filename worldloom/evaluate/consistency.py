@@ -145,18 +145,30 @@ def consistency_metrics(records: Sequence[Record]) -> Record:
             played in two versions of its engine.
     """
     version_of((EnvRef(**r[name]["env"]) for r in records for name in ("real", "w2r")), "this evaluation")
+    ids = same_tasks(records)
     agents = sorted({r["agent"] for r in records})
-    ids = {a: sorted(r["task_id"] for r in records if r["agent"] == a) for a in agents}
-    if len({tuple(i) for i in ids.values()}) > 1:
-        raise ConfigError("the agents did not play the same tasks; a consistency ratio over them would mean nothing")
     return {
-        "n_tasks": len(next(iter(ids.values()), [])),
+        "n_tasks": len(ids),
         "same_task_ids": True,
         "agents": {a: rates([r for r in records if r["agent"] == a]) for a in agents},
         "overall": rates(records),
         "rank_agreement": rank_agreement(records),
         "divergence": divergence_metrics(records),
     }
+
+
+def same_tasks(records: Sequence[Record]) -> list[str]:
+    """The ids of the tasks that every agent played.
+
+    Raises:
+        ConfigError: agents were not on the same tasks.
+    """
+    ids: dict[str, list[str]] = {}
+    for record in records:
+        ids.setdefault(record["agent"], []).append(record["task_id"])
+    if len({tuple(sorted(i)) for i in ids.values()}) > 1:
+        raise ConfigError("the agents did not play the same tasks; a consistency ratio over them would mean nothing")
+    return sorted(next(iter(ids.values()), []))
 
 
 def rates(records: Sequence[Record]) -> Record:

@@ -12,10 +12,11 @@ from worldloom.evaluate.confidence import TARGET, confidence_metrics
 from worldloom.evaluate.consistency import consistency_metrics
 from worldloom.evaluate.one_step import one_step_metrics
 from worldloom.evaluate.report import write_report
+from worldloom.evaluate.transfer import can_tell, transfer_metrics
 from worldloom.runs import begin, provenance, read_json, read_records, write_json
 
 Record = dict[str, Any]
-PARTS = ("one_step", "consistency", "confidence", "anchoring")
+PARTS = ("one_step", "consistency", "confidence", "anchoring", "transfer")
 RECORDS, METRICS, REPORT = "records.jsonl", "metrics.json", "report.html"
 
 
@@ -39,6 +40,7 @@ def measured(records: Iterable[Record], risk: float = TARGET) -> Record:
         "consistency": consistency_metrics(consistency) if consistency else None,
         "confidence": confidence_metrics(one_step, consistency, risk),
         "anchoring": anchoring_metrics(anchored, consistency) if anchored else None,
+        "transfer": transfer_metrics(consistency) if can_tell(consistency) else None,
     }
     return {name: value for name, value in found.items() if value is not None}
 

@@ -30,11 +30,13 @@ from worldloom.evaluate.curves import dots_plot
 from worldloom.evaluate.page import Headline, Section, Table, write_page
 from worldloom.evaluate.plots import Rate, loss_plot, step_plot
 from worldloom.evaluate.rollouts import consistency_section, divergence_section
-from worldloom.evaluate.trust import anchoring_section, confidence_section
+from worldloom.evaluate.trust import anchoring_section, confidence_section, transfer_section
 from worldloom.evaluate.viewer import select
 
 _TOLD = ("environment", "environment_version", "split", "model")
-_OWN_SECTION = {"name", *_TOLD, "provenance", "train", "one_step", "consistency", "confidence", "anchoring"}
+_OWN_SECTION = {
+    "name", *_TOLD, "provenance", "train", "one_step", "consistency", "confidence", "anchoring", "transfer",
+}  # fmt: skip
 
 
 def write_report(
@@ -112,6 +114,8 @@ def _sections(metrics: Mapping[str, Any], loss_curve: Sequence[tuple[int, float]
         yield confidence_section(confidence)
     if anchoring := metrics.get("anchoring"):
         yield anchoring_section(anchoring)
+    if transfer := metrics.get("transfer"):
+        yield transfer_section(transfer)
     if loss_curve or metrics.get("train"):
         yield _training(metrics.get("train") or {}, loss_curve)
     if rest := {key: value for key, value in metrics.items() if key not in _OWN_SECTION}:

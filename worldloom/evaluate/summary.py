@@ -30,6 +30,8 @@ def _rows(metrics: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield from _confidence(metrics["confidence"])
     if "consistency" in metrics:
         yield from _consistency(metrics["consistency"])
+    if "transfer" in metrics:
+        yield from transfer_rows(metrics["transfer"])
     for anchor, found in metrics.get("anchoring", {}).items():
         cr = f" CR {_plain(found['cr'])}" if found.get("cr") else ""
         yield f"anchor {anchor}", f"{percent(found.get('share_real'))} of steps answered by reality{cr}"
@@ -50,6 +52,13 @@ def _consistency(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
         ratio = f" CR {_plain(rates['cr'])}" if rates.get("cr") else ""
         broken = {name: n for name, n in rates["errors"].items() if n}
         yield f"{agent} ({found['n_tasks']} tasks)", told + ratio + (f", errors {broken}" if broken else "")
+
+
+def transfer_rows(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What choosing an agent in the model gains in reality."""
+    size = f"{len(found['agents'])} agents, {found['n_tasks']} tasks"
+    yield "choosing in the model gains", f"{percent(found['gain_over_random'])} of success over chance ({size})"
+    yield "  choosing in reality gains", f"{percent(found['regret_to_best'])} more"
 
 
 def _plain(rate: dict[str, float]) -> str:

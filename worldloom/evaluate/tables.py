@@ -14,6 +14,7 @@ Results = Mapping[str, Mapping[str, Any]]
 README, EVALUATE = Path("README.md"), Path("docs") / "evaluate.md"
 PICTURE = Path("docs") / "results.svg"
 SHOWN = re.compile(r"demo|[a-z]+-smollm2-cpu(-unseen)?")  # in the README; what else was recorded stands in the docs
+STUDIES = Path("docs") / "studies.md"
 HEAD = (
     "| run | trained on | one-step exact match | best reply without a model | Real | WM | W2R | CR |\n"
     "|---|---|---|---|---|---|---|---|\n"
@@ -23,12 +24,25 @@ KINDS = {
     "state_changing": "changes the state", "no_change": "changes nothing", "invalid": "impossible action",
     "first_time": "action for the first time", "done_before": "action done before",
 }  # fmt: skip
+STUDY_HEAD = (
+    "| study | arm | trained on | one-step exact match | nearest transition | Real | WM | W2R | CR |\n"
+    "|---|---|---|---|---|---|---|---|---|\n"
+)
 
 
 def recorded(root: Path) -> dict[str, dict[str, Any]]:
     """All recorded results of world models, by name."""
+    return _recorded(root, "one_step")
+
+
+def recorded_studies(root: Path) -> dict[str, dict[str, Any]]:
+    """All recorded studies, by name."""
+    return _recorded(root, "study")
+
+
+def _recorded(root: Path, part: str) -> dict[str, dict[str, Any]]:
     paths = sorted((root / "results").glob("*/metrics.json"))
-    return {path.parent.name: found for path in paths if "one_step" in (found := read_json(path))}
+    return {path.parent.name: found for path in paths if part in (found := read_json(path))}
 
 
 def shown(results: Results) -> Results:
@@ -41,6 +55,22 @@ def table(results: Results) -> str:
     return HEAD + "".join(f"| {' | '.join(_cells(name, metrics))} |\n" for name, metrics in shown(results).items())
 
 
+def study_table(results: dict[str, dict[str, Any]]) -> str:
+    """Recorded studies as a Markdown table, a row an arm; nothing if there is none."""
+    rows = (_arm(name, arm, of) for name, found in results.items() for arm, of in found["study"]["arms"].items())
+    told = "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
+    return STUDY_HEAD + told if told else ""
+
+
+def _arm(name: str, arm: str, of: dict[str, Any]) -> Iterator[str]:
+    yield f"[{name}](../results/{name}/metrics.json)"
+    yield arm
+    yield f"{of['trajectories']} trajectories, {of['tokens'] / 1e6:.2f} M tokens, {of['minutes']:.0f} min"
+    yield f"{_rate(of['em'])}, {of['n_steps']} steps of {of['n']} episodes"
+    yield from (_rate(of.get(key)) for key in ("retrieval", "real", "wm", "w2r"))
+    yield _ratio(of.get("cr"), of.get("n_tasks"), "tasks")
+
+
 def _cells(name: str, metrics: Mapping[str, Any]) -> Iterator[str]:
     one, train = metrics["one_step"], metrics.get("train", {})
     yield f"[{name}](results/{name}/metrics.json)"
@@ -49,8 +79,11 @@ def _cells(name: str, metrics: Mapping[str, Any]) -> Iterator[str]:
     yield _best(one.get("baselines", {}))
     overall = metrics.get("consistency", {}).get("overall", {})
     yield from (_rate(overall.get(key)) for key in ("real", "wm", "w2r"))
-    cr = overall.get("cr")
-    yield f"{cr['value']:.2f} [{cr['low']:.2f}, {cr['high']:.2f}], n={overall['n']}" if cr else ""
+    yield _ratio(overall.get("cr"), overall.get("n"))
+
+
+def _ratio(cr: dict[str, float] | None, n: int | None, of: str = "") -> str:
+    return f"{cr['value']:.2f} [{cr['low']:.2f}, {cr['high']:.2f}], n={n} {of}".rstrip() if cr else ""
 
 
 def _best(baselines: Mapping[str, Any]) -> str:
@@ -90,11 +123,13 @@ def filled(text: str, made: str, mark: str = "results") -> str:
     return re.sub(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: begin + made + end, text, flags=re.DOTALL)
 
 
-def pages(results: Results) -> dict[Path, dict[str, str]]:
-    """What stands between the marks of each page."""
+def pages(root: Path) -> dict[Path, dict[str, str]]:
+    """What stands between the marks of each page, from the results recorded in a repository."""
+    results = recorded(root)
     return {
         README: {"results": table(results), "paper": paper_table(results)},
         EVALUATE: {"strata": strata_table(results)},
+        STUDIES: {"results": study_table(recorded_studies(root))},
     }
 
 
@@ -108,9 +143,9 @@ def page(root: Path, path: Path, tables: Mapping[str, str]) -> str:
 
 def main(root: Path = Path()) -> None:
     """Write the tables into README.md and the docs, and the picture to docs/results.svg."""
-    results = recorded(root)
-    for path, tables in pages(results).items():
+    for path, tables in pages(root).items():
         (root / path).write_text(page(root, path, tables), encoding="utf-8")
+    results = recorded(root)
     write_readme_plot(root / PICTURE, {_short(name): metrics for name, metrics in shown(results).items()})
 
 

@@ -1,4 +1,4 @@
-"""The report's sections on confidence and on anchoring."""
+"""The report's sections on confidence, on anchoring and on transfer."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,6 +17,13 @@ _FEATURES = {
     "all": "wrong step, by all of these together (fitted to other episodes)",
 }
 WITH_SHARE = {"share_real": "answered by reality, %", "real": "Real, %", "wm": "WM, %", "w2r": "W2R, %", "cr": "CR"}
+_CHOICES = {
+    "chosen_in_model": "success in reality of the agent chosen in the model",
+    "chosen_in_reality": "of the agent chosen in reality",
+    "at_random": "of an agent taken at random",
+    "gain_over_random": "what the choice in the model gains over one at random",
+    "regret_to_best": "what the choice in reality gains over that in the model",
+}
 
 
 def confidence_section(found: Mapping[str, Any]) -> Section:
@@ -65,3 +72,16 @@ def anchoring_section(found: Mapping[str, Mapping[str, Any]]) -> Section:
     note = "The real environment answers some steps of the imagined episodes, and the world model goes on from there."
     plot = Markup(anchoring_plot(found))
     return Section("What real answers buy", note, plot, (Table("by anchor", ["anchor", *WITH_SHARE.values()], rows),))
+
+
+def transfer_section(found: Mapping[str, Any]) -> Section:
+    """Whether the agent that is best in the model is better in reality."""
+    told = {**found["success"], **{name: found[name] for name in ("gain_over_random", "regret_to_best")}}
+    rows = [rate_row(_CHOICES[name], rate) for name in _CHOICES if (rate := Rate.of(told.get(name)))]
+    share = ("real", "wm", "chosen_in_model", "chosen_in_reality")
+    agents = [[name, *(f"{100 * of[key]:.1f}" for key in share)] for name, of in found["agents"].items()]
+    head = ["agent", "Real, %", "WM, %", "choices in the model, %", "choices in reality, %"]
+    note = "The best agent is chosen on half of the tasks and measured in reality on the other half, many times over."
+    return Section("Is the best one in the model the best one in reality", note, tables=(
+        Table("by how the agent is chosen", RATE_HEAD, rows), Table("the agents", head, agents),
+    ))  # fmt: skip
