@@ -86,6 +86,6 @@ def test_shipped_configs_are_valid(path: Path) -> None:
 def test_the_public_names() -> None:
     assert sorted(worldloom.__all__) == [
         "AgentSpec", "EnvSpec", "Environment", "LocalLM", "TrainConfig", "Trajectory", "WorldModelEnv",
-        "WorldloomError", "check_env", "make", "read", "record", "starts_of", "write",
+        "WorldloomError", "check_env", "load_world", "make", "read", "record", "starts_of", "write",
     ]  # fmt: skip
     assert all(getattr(worldloom, name) is not None for name in worldloom.__all__)

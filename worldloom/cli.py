@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from worldloom.cli_build import app as build_app
 from worldloom.cli_data import app as data_app
 from worldloom.cli_logs import app as logs_app
 from worldloom.cli_text import pairs, show
@@ -21,6 +22,7 @@ envs_app = typer.Typer(help="List the environments, or check some.")
 app.add_typer(envs_app, name="envs")
 app.add_typer(logs_app)
 app.add_typer(data_app)
+app.add_typer(build_app)
 STOPPED = 130
 
 Env = Annotated[str, typer.Option("--env", help="Environment; `worldloom envs` lists them.")]
@@ -168,6 +170,9 @@ def evaluate(
         typer.Option(help="Let reality answer steps: first=3, every=5, action=search[*], unsure=0.9; repeatable."),
     ] = None,
     risk: Risk = 0.05,
+    rollouts: Annotated[bool, typer.Option(help="Also play the real episodes' actions inside the model.")] = False,
+    logs: Annotated[Path | None, typer.Option(help="More logged episodes, to know what repeats alike.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="For real episodes: as many as fit; all if not given.")] = None,
     name: Annotated[str | None, typer.Option(help="Name in metrics.json.")] = None,
     record: Annotated[
         Path | None, typer.Option(dir_okay=False, help="Also write the metrics there (results/NAME/metrics.json).")
@@ -182,7 +187,7 @@ def evaluate(
     metrics = run_evaluate(
         out, model, name=name, data=data, episodes=episodes, env=env_spec(env, option) if env else None, split=split,
         tasks=tasks, agents=agent_specs(agent), seed=seed, max_steps=max_steps, workers=workers,
-        anchors=[Anchor.parse(text) for text in anchor or []], risk=risk,
+        anchors=[Anchor.parse(text) for text in anchor or []], risk=risk, rollouts=rollouts, logs=logs, minutes=minutes,
     )  # fmt: skip
     if record:
         write_json(record, metrics)

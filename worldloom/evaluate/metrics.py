@@ -11,10 +11,12 @@ from worldloom.evaluate.confidence import TARGET, confidence_metrics
 from worldloom.evaluate.consistency import consistency_metrics
 from worldloom.evaluate.one_step import one_step_metrics
 from worldloom.evaluate.report import write_report
+from worldloom.evaluate.rollouts import KIND
+from worldloom.evaluate.verdicts import rollout_metrics
 from worldloom.runs import begin, provenance, read_json, read_records, write_json
 
 Record = dict[str, Any]
-PARTS = ("one_step", "consistency", "confidence", "anchoring")
+PARTS = ("one_step", "consistency", "confidence", "anchoring", "rollouts")
 RECORDS, METRICS, REPORT = "records.jsonl", "metrics.json", "report.html"
 
 
@@ -22,7 +24,7 @@ def measured(records: Iterable[Record], risk: float = TARGET) -> Record:
     """What the records of a run say, in whatever order they stand.
 
     Args:
-        records: of the kinds ``one_step``, ``consistency`` and ``anchored``.
+        records: of the kinds ``one_step``, ``consistency``, ``anchored`` and ``rollout``.
         risk: the share of accepted steps that may be wrong; see ``evaluate.confidence``.
 
     Raises:
@@ -38,6 +40,7 @@ def measured(records: Iterable[Record], risk: float = TARGET) -> Record:
         "consistency": consistency_metrics(consistency) if consistency else None,
         "confidence": confidence_metrics(one_step, consistency, risk),
         "anchoring": anchoring_metrics(anchored, consistency) if anchored else None,
+        "rollouts": rollout_metrics(kinds[KIND]) if KIND in kinds else None,
     }
     return {name: value for name, value in found.items() if value is not None}
 

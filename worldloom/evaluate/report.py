@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from worldloom.evaluate.cells import ABSENT, RATE_HEAD, facts, interval, number, rate_row, value
+from worldloom.evaluate.logged import baseline_models, ingest_section, rollouts_section
 from worldloom.evaluate.page import Headline, Section, Table, write_page
 from worldloom.evaluate.plots import BASELINES, Rate, agents_plot, loss_plot, step_plot
 from worldloom.evaluate.trust import anchoring_section, confidence_section
@@ -34,7 +35,9 @@ _TOOL_ANSWERS = {"json": "answered with JSON, too", "schema_agreement": "keys an
 _WORLDS = {"real": "Real", "wm": "WM", "w2r": "W2R", "cr": "CR", "cr_paired": "paired CR"}
 _RATIOS = {"CR", "paired CR"}  # quotients of two rates: 0.96, not 96 %
 _TOLD = ("environment", "environment_version", "split", "model")
-_OWN_SECTION = {"name", *_TOLD, "provenance", "train", "one_step", "consistency", "confidence", "anchoring"}
+_OWN_SECTION = {
+    "name", *_TOLD, "provenance", "train", "one_step", "consistency", "confidence", "anchoring", "rollouts", "ingest"
+}  # fmt: skip
 
 
 def write_report(
@@ -73,6 +76,8 @@ def _headlines(metrics: Mapping[str, Any]) -> Iterator[Headline]:
     if baselines := list(_baselines(one_step)):
         name, rate = max(baselines, key=lambda baseline: baseline[1].value)
         yield _headline("best baseline", rate, name)
+    if rate := Rate.of(((metrics.get("rollouts") or {}).get("verdicts") or {}).get("accuracy")):
+        yield _headline("verdict as logged", rate)
     for name, rate in _rates(one_step.get("terminal"), _TERMINAL):
         if name != "terminal F1":
             yield _headline(name, rate)
@@ -118,10 +123,14 @@ def _sections(metrics: Mapping[str, Any], loss_curve: Sequence[tuple[int, float]
         yield _consistency(consistency)
         if divergence := consistency.get("divergence"):
             yield _divergence(divergence)
+    if rollouts := metrics.get("rollouts"):
+        yield rollouts_section(rollouts, alone=not consistency)
     if confidence := metrics.get("confidence"):
         yield confidence_section(confidence)
     if anchoring := metrics.get("anchoring"):
         yield anchoring_section(anchoring)
+    if ingest := metrics.get("ingest"):
+        yield ingest_section(ingest)
     if loss_curve or metrics.get("train"):
         yield _training(metrics.get("train") or {}, loss_curve)
     if rest := {key: value for key, value in metrics.items() if key not in _OWN_SECTION}:
@@ -141,6 +150,8 @@ def _one_step(one_step: Mapping[str, Any]) -> Section:
     if baselines := list(_baselines(one_step)):
         rows = [rate_row(name, rate, steps) for name, rate in baselines]
         tables.append(Table("baselines without a language model, exact match", RATE_HEAD, rows))
+    if models := baseline_models(one_step.get("baselines") or {}):
+        tables.append(models)
     if strata := one_step.get("strata"):
         rated = [(name.replace("_", " "), Rate.of(of.get("em")), of.get("n")) for name, of in strata.items()]
         rows = [rate_row(name, rate, n) for name, rate, n in rated if rate]

@@ -6,7 +6,7 @@ from typing import Any
 
 from worldloom.errors import ProtocolError
 from worldloom.ingest import chat
-from worldloom.ingest.row import agent_of, id_of, outcome_of
+from worldloom.ingest.row import agent_of, error_of, id_of, outcome_of
 from worldloom.ingest.turns import Dialogue
 
 READ = {"messages", "tools", "functions"}
@@ -47,7 +47,7 @@ def read(record: Any) -> Dialogue:
     left_out: list[str] = []
     return Dialogue(
         chat.turns(messages_of(record), left_out), tools=tools_of(row), id=id_of(row), outcome=outcome_of(row),
-        agent=agent_of(row), left_out=left_out,
+        error=error_of(row), agent=agent_of(row), left_out=left_out,
     )  # fmt: skip
 
 

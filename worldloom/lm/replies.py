@@ -17,6 +17,7 @@ from worldloom.trajectory import ESCAPED, Trajectory
 
 PIECE = re.compile(r"\s*\w+|\s*[^\w\s]|\s+$")
 WORD = re.compile(r"\w+|[^\w\s]")
+CALLED = ['"', "name", '"', ":", '"']  # how a call in JSON goes on after its brace
 END = "\x01"  # the end of a reply, as a piece
 SLOT = "\x00"  # begins the name of an open place: its index in the action's words
 RARE = 3  # replies seen less often are not kept
@@ -36,7 +37,9 @@ class Action:
 
     def __init__(self, text: str):
         self.words = WORD.findall(text)
-        self.form = f"{self.words[0] if self.words else ''} {len(self.words)}"
+        called = self.words[1:6] == CALLED  # tools, not braces, tell calls apart
+        first = self.words[6:7] if called else self.words[:1]
+        self.form = f"{''.join(first)} {len(self.words)}"
 
     def open(self, part: str, last: int = -1) -> tuple[str, int]:
         """A reply's piece, left open if it repeats the action; and which of its words, -1 if none.
@@ -66,17 +69,21 @@ class Replies:
     def __init__(self, forms: dict[str, Node] | None = None):
         self.forms: dict[str, Node] = forms or {}
 
-    def learn(self, trajectories: Iterable[Trajectory]) -> "Replies":
-        """Take in all replies of some trajectories; those that the text protocol cannot say are passed over."""
+    def learn(self, trajectories: Iterable[Trajectory], longest: int | None = LONGEST) -> "Replies":
+        """Take in all replies of some trajectories; those that the text protocol cannot say are passed over.
+
+        Args:
+            longest: how many pieces of each; None takes them whole, which cannot be saved.
+        """
         for trajectory in trajectories:
             for step in trajectory.steps:
                 with contextlib.suppress(ProtocolError):
-                    self._add(Action(step.action), said(step.observation, step.terminal))
+                    self._add(Action(step.action), said(step.observation, step.terminal), longest)
         return self
 
-    def _add(self, action: Action, reply: str) -> None:
+    def _add(self, action: Action, reply: str, longest: int | None) -> None:
         node, last = self.forms.setdefault(action.form, {}), -1
-        for part in [*pieces(reply), END][:LONGEST]:
+        for part in [*pieces(reply), END][:longest]:
             name, last = action.open(part, last)
             entry = node.setdefault(name, [0, {}])
             entry[0] += 1
