@@ -10,9 +10,9 @@ from worldloom.evaluate.plots import Rate
 from worldloom.evaluate.verdicts import VERDICTS
 
 NO_REAL = (
-    "There is no environment to replay these logs in, so there is no Real and no W2R: nobody knows whether what succeeds "
-    "in this world would succeed in reality. What logs can tell: each held-out episode's actions were taken again inside "
-    "the model, on nothing but its own imagined history."
+    "There is no environment to replay these logs in, so there is no Real and no W2R: nobody knows whether what "
+    "succeeds in this world would succeed in reality. What logs can tell: each held-out episode's actions were taken "
+    "again inside the model, on nothing but its own imagined history."
 )
 _SELF = {
     "asked_again": "the same action twice in a row, answered alike",

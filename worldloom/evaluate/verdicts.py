@@ -108,7 +108,7 @@ def _kappa(pairs: Sequence[tuple[str, str]]) -> Record | None:
 
 
 def kappa(*columns: Any, axis: int = -1) -> Any:
-    """Cohen's kappa of two raters: for each verdict two columns of 0 and 1, whose it is. NaN where chance alone agrees."""
+    """Cohen's kappa of two raters: for each verdict two columns of 0 and 1. NaN where chance alone agrees."""
     ours, theirs = columns[::2], columns[1::2]
     agree = sum(np.mean(a * b, axis=axis) for a, b in zip(ours, theirs, strict=True))
     chance = sum(np.mean(a, axis=axis) * np.mean(b, axis=axis) for a, b in zip(ours, theirs, strict=True))
