@@ -72,3 +72,14 @@ def test_it_needs_something_logged(tmp_path: Path) -> None:
         open_lm(f"retrieval:{tmp_path}")
     LOG.save(tmp_path)
     assert open_lm(f"retrieval:{tmp_path}").replies.forms == LOG.forms
+
+
+def test_long_answers_of_tools_are_told_whole(tmp_path: Path) -> None:
+    """Two tools whose calls have as many words, and an answer of more words than a draft or a saved tree has."""
+    rows = ", ".join(f'"row {n}"' for n in range(200))
+    calls = {f'{{"name": "{tool}", "arguments": {{"id": 1}}}}': f'{{"{tool}": [{rows}]}}' for tool in ("get", "list")}
+    steps = [{"action": action, "observation": answer} for action, answer in calls.items()]
+    told = episode().model_dump() | {"steps": steps}
+    write(tmp_path / "t.jsonl", [Trajectory.model_validate(told)])
+    world = open_lm(f"retrieval:{tmp_path / 't.jsonl'}").session(None, "A room.")
+    assert {action: world.step(action) for action in calls} == calls

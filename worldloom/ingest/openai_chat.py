@@ -33,7 +33,7 @@ def matches(record: Any) -> bool:
         return False
     row = record if isinstance(record, Mapping) else {}
     roles = [message["role"] for message in messages_of(record)]
-    beside = any(row.get(key) for key in ("tools", "functions", "model", "parallel_tool_calls"))
+    beside = any(row.get(key) for key in ("tools", "functions", "model", "parallel_tool_calls", "recorded"))
     called = any(message.get("tool_calls") or message.get("function_call") for message in messages_of(record))
     repeated = any(one == other for one, other in pairwise(roles))
     return beside or called or repeated or {"tool", "function", "developer"} & {*roles} != set() or roles[-1] == "user"
