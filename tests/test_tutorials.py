@@ -1,4 +1,4 @@
-"""Each tutorial's commands and Python, in order, at small size: some of the records, a tiny model, one step of training."""
+"""Each tutorial's commands and Python, in order, at small size: some records, a tiny model, one step of training."""
 
 import gzip
 import json
@@ -63,7 +63,7 @@ def test_a_tutorial(
             done = CliRunner().invoke(app, small(words, tiny_lm_folder), input=":actions\n:quit\n")
             assert done.exit_code == 0, (words, done.output, done.exception)
     for code in blocks(page, "python"):
-        exec(compile(code, str(page), "exec"), {})  # noqa: S102
+        exec(compile(code, str(page), "exec"), {})
     ingest = read_json(tmp_path / world / "metrics.json")["ingest"]
     assert (ingest["records"], ingest["episodes"], ingest["skipped"], ingest["unaccounted"]) == (count, count, {}, 0)
     assert sum(ingest["became"].values()) == count

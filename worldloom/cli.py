@@ -109,11 +109,15 @@ def collect(
 
 def default_agents(env: str) -> list[Any]:
     """Scripted agents of several skills."""
-    from worldloom.agents import AgentSpec
+    from worldloom.agents import AGENTS, AgentSpec
     from worldloom.demo import mixed_agents
 
     if env == "alfworld":
         return mixed_agents()
+    if f"scripted-{env}" not in AGENTS:
+        raise ConfigError(
+            f"no scripted agent plays {env!r}; name one with --agent, such as {', '.join(sorted(AGENTS))}"
+        )
     return [AgentSpec(f"scripted-{env}", {"skill": skill}) for skill in (1.0, 0.85, 0.7, 0.5, 0.25, 0.0)]
 
 
