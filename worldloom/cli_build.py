@@ -54,8 +54,8 @@ def build(
     ] = None,
 ) -> None:
     """Make a world of logs: read, redact, split, check, train, measure, and pack it."""
-    from worldloom.build.config import BuildConfig
-    from worldloom.build.run import build as run_build
+    from worldloom.building.config import BuildConfig
+    from worldloom.building.run import build as run_build
     from worldloom.evaluate.summary import table
     from worldloom.ingest.run import Settings
     from worldloom.runs import write_json

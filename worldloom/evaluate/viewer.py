@@ -77,8 +77,8 @@ class Selection(NamedTuple):
 def select(records: Iterable[Mapping[str, Any]], limit: int = EPISODES) -> Selection:
     """Choose the episodes most worth reading: wrong ends and errors first, then other differences, then the rest.
 
-    The kinds (one-step, consistency, rollouts) take turns, so that neither crowds out the other; within a kind the order
-    is the records' own. Records of an unknown kind are passed over.
+    The kinds (one-step, consistency, rollouts) take turns, so that none crowds out the others; within a kind the
+    order is the records' own. Records of an unknown kind are passed over.
     """
     queues: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
     for record in records:
