@@ -73,9 +73,11 @@ def test_what_is_measured_stands_beside_baselines(world: Path) -> None:
     metrics = read_json(world / "metrics.json")
     one, rollouts = metrics["one_step"], metrics["rollouts"]
     assert (one["n_episodes"], one["n_steps"]) == (4, 20)
-    assert one["baselines"]["retrieval"]["n_steps"] == 20
-    # Orders differ in nothing but their number, which the action says: all calls, and each trial's goodbye.
-    assert one["baselines"]["retrieval"]["tool_answers"]["schema_agreement"]["value"] == 1.0
+    # Orders differ in nothing but their number, which the call says; trials in what is said to the question, and in
+    # their end: of the five steps the three calls are right, of the others every second one.
+    nearest = one["baselines"]["nearest_reply"]
+    assert (nearest["n_steps"], nearest["em"]["value"]) == (20, 0.8)
+    assert nearest["tool_answers"]["schema_agreement"]["value"] == 1.0
     assert one["baselines"]["few_shot"]["n_episodes"] == one["baselines"]["few_shot"]["world_model"]["n_episodes"] == 2
     assert one["strata"]["tool_call"]["n"] == 12 and one["strata"]["no_tool_call"]["n"] == 8
     assert rollouts["n_episodes"] == 4 and rollouts["verdicts"]["n"] == 4
@@ -93,7 +95,7 @@ def test_the_card_says_what_it_is(world: Path) -> None:
         "| episodes: train | 12 |",
         "| skipped: no agent acts in it | 1 |",
         "| unaccounted for | 0 |",
-        "| nearest logged transition | ",
+        "| reply to the nearest logged action | ",
         "| the base model, shown three episodes | ",
         "| EMAIL | 32 |",
         "There is no environment to replay these logs in",

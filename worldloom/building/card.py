@@ -17,7 +17,8 @@ NAMES = {
     "repeat_last": "saying the last observation again",
     "nothing_happens": "saying that nothing happens",
     "majority_reply": "majority reply to that form of action",
-    "retrieval": "nearest logged transition",
+    "retrieval": "nearest transition, this episode's things put in",
+    "nearest_reply": "reply to the nearest logged action",
     "few_shot": "the base model, shown three episodes",
 }
 

@@ -1,4 +1,4 @@
-"""The trained world on held-out episodes, beside retrieval and the base model, all in one ``metrics.json``."""
+"""The trained world on held-out episodes, beside baselines on the same, all in one ``metrics.json``."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -24,7 +24,7 @@ def measure(work: Work, config: BuildConfig) -> Metrics:
         logs=work.train, minutes=config.measuring_minutes,
     )  # fmt: skip
     scored = _scored(work)
-    beside = {"retrieval": _baseline(work / "retrieval", f"retrieval:{work.train}", scored, config)}
+    beside = {"nearest_reply": _baseline(work / "nearest", f"nearest:{work.train}", scored, config)}
     if config.few_shot:
         model = f"few-shot:{work.train}:{config.training(1).model}"
         beside["few_shot"] = _baseline(work / "few-shot", model, scored, config, config.few_shot)

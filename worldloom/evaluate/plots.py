@@ -32,6 +32,7 @@ BASELINES = {
     "nothing_happens": "nothing happens",
     "majority_reply": "majority reply",
     "retrieval": "nearest transition",
+    "nearest_reply": "nearest logged reply",
     "few_shot": "few-shot base model",
 }
 _LOG_AXIS_FROM = 20  # a loss that falls by this factor is read off a logarithmic axis

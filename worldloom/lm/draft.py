@@ -99,10 +99,6 @@ class Drafter:
             return [best] if best else []
         return [best, *(self._go_on([], [start]) for start in self._starts() if start != best[0])][: 1 + ALTERNATIVES]
 
-    def whole(self, limit: int) -> list[str]:
-        """The best guess to its end, or to ``limit`` pieces."""
-        return self._go_on([], [], limit)
-
     def _starts(self) -> list[str]:
         """How logged replies begin that are not rare, the commonest first."""
         root = self.replies.walk(self.action).node
@@ -110,11 +106,11 @@ class Drafter:
         common = [part for part in root if root[part][0] >= ALTERNATIVE_SHARE * total]
         return [self.action.fill(part) for part in sorted(common, key=lambda part: -root[part][0])]
 
-    def _go_on(self, said: list[str], guess: list[str], limit: int = PIECES) -> list[str]:
+    def _go_on(self, said: list[str], guess: list[str]) -> list[str]:
         walk = self.replies.walk(self.action)
         for part in said + guess:
             walk.go(part)
-        while len(guess) < limit and (not guess or guess[-1] != END):
+        while len(guess) < PIECES and (not guess or guess[-1] != END):
             following = self._next(walk, said + guess)
             if following is None:
                 break

@@ -69,21 +69,17 @@ class Replies:
     def __init__(self, forms: dict[str, Node] | None = None):
         self.forms: dict[str, Node] = forms or {}
 
-    def learn(self, trajectories: Iterable[Trajectory], longest: int | None = LONGEST) -> "Replies":
-        """Take in all replies of some trajectories; those that the text protocol cannot say are passed over.
-
-        Args:
-            longest: how many pieces of each; None takes them whole, which cannot be saved.
-        """
+    def learn(self, trajectories: Iterable[Trajectory]) -> "Replies":
+        """Take in all replies of some trajectories; those that the text protocol cannot say are passed over."""
         for trajectory in trajectories:
             for step in trajectory.steps:
                 with contextlib.suppress(ProtocolError):
-                    self._add(Action(step.action), said(step.observation, step.terminal), longest)
+                    self._add(Action(step.action), said(step.observation, step.terminal))
         return self
 
-    def _add(self, action: Action, reply: str, longest: int | None) -> None:
+    def _add(self, action: Action, reply: str) -> None:
         node, last = self.forms.setdefault(action.form, {}), -1
-        for part in [*pieces(reply), END][:longest]:
+        for part in [*pieces(reply), END][:LONGEST]:
             name, last = action.open(part, last)
             entry = node.setdefault(name, [0, {}])
             entry[0] += 1

@@ -15,8 +15,6 @@ from worldloom.lm.guess import remembering
 from worldloom.lm.replies import END, Replies
 from worldloom.trajectory import Trajectory, read
 
-LONGEST_ANSWER = 2048  # pieces: copying what was said may never come to an end
-
 
 class RetrievalLM:
     """Answers from logged transitions.
@@ -41,7 +39,7 @@ class RetrievalLM:
         folder = place / "model" if (place / "model").is_dir() else place
         replies = Replies.load(folder) if folder.is_dir() else Replies()
         if place.is_file():
-            replies.learn(read(place), longest=None)
+            replies.learn(read(place))
         if not replies.forms:
             raise ModelError(f"retrieval:{path}: give a trajectories file, or a trained model that has replies.json")
         return cls(replies)
@@ -61,8 +59,8 @@ class RetrievalLM:
 
     def answer(self, memory: Memory, action: str) -> str:
         """The likeliest reply; nothing if no such action was ever logged."""
-        guess = Drafter(self.replies, memory if self.remember else Memory(), action).whole(LONGEST_ANSWER)
-        return "".join(part for part in guess if part != END)
+        guesses = Drafter(self.replies, memory if self.remember else Memory(), action).guesses("")
+        return "".join(part for part in guesses[0] if part != END) if guesses else ""
 
 
 class RetrievalSession:
