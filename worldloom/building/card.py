@@ -1,6 +1,7 @@
 """``WORLD.md``: what a world is, what it was made from, how far it can be trusted, and how it is played."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from worldloom.building.config import BuildConfig, Work
@@ -42,7 +43,8 @@ def _opening(config: BuildConfig, metrics: Metrics) -> Iterator[str]:
     )
     ingest = metrics["ingest"]
     yield f"- made from {ingest['episodes']:,} episodes with {ingest['steps']:,} steps, {_outcomes(ingest['outcomes'])}"
-    yield f"- model: `{train['base']}`, {train['trainable_parameters']:,} parameters trained"
+    base = Path(train["base"]).name if Path(train["base"]).is_absolute() else train["base"]
+    yield f"- model: `{base}`, {train['trainable_parameters']:,} parameters trained"
     yield (
         f"- learnt {train['trajectories_seen']:,} of {train['trajectories']:,} training episodes ({train['epochs']:g} "
         f"passes, {train['tokens_seen']:,} tokens, {train['seconds'] / 60:.0f} minutes)"
@@ -91,6 +93,8 @@ def _measured(metrics: Metrics) -> Iterator[str]:
 def _row(name: str, found: Metrics) -> str:
     answers = found.get("tool_answers") or {}
     rates = (found.get("em"), found.get("word_f1"), answers.get("schema_agreement"))
+    if "n_steps" in found and not found["n_steps"]:
+        name += " (does not fit the model's window)"
     return f"| {name} | {' | '.join(percent(rate) for rate in rates)} |"
 
 
@@ -104,6 +108,8 @@ def _rollouts(found: Metrics) -> Iterator[str]:
         yield f"| ... by always saying {always['verdict']} | {percent(always['accuracy'])} |"
         if kappa := verdicts.get("kappa"):
             yield f"| Cohen's kappa | {kappa['value']:.2f} [{kappa['low']:.2f}, {kappa['high']:.2f}] |"
+    if found["outgrew_window"]:
+        yield f"| episodes that the model's window did not hold | {found['outgrew_window']:,} |"
     yield f"| ended before the log does | {percent(found.get('ended_early'))} |"
     for key, name in (("asked_again", "the same action twice in a row, answered alike"),
                       ("repeated", "an action repeated later, answered alike"),
@@ -194,8 +200,7 @@ def _redaction(config: BuildConfig, metrics: Metrics) -> Iterator[str]:
     yield "## Redaction\n"
     yield "Secrets and personal data were replaced by placeholders before anything was written.\n"
     counts = metrics["ingest"]["redacted"]
-    yield "| placeholders in the episodes | n |\n|---|---|"
-    yield from (f"| {name} | {n:,} |" for name, n in counts.items())
+    yield from _counts("placeholders in the episodes", counts)
     rules = config.redaction
     own = [kind for kind, _ in rules.patterns] + (["names"] if rules.names or rules.name_keys else [])
     yield f"\nLooked for beside the usual kinds: {_list(own) if own else 'nothing'}."
@@ -207,8 +212,13 @@ def _redaction(config: BuildConfig, metrics: Metrics) -> Iterator[str]:
 def _lint(work: Work) -> Iterator[str]:
     found = read_json(work / LINT)
     yield f"## Lint\n\n{found['errors']:,} errors, {found['warnings']:,} warnings (`work/lint.json`).\n"
-    yield "| rule | n |\n|---|---|"
-    yield from (f"| {rule} | {n:,} |" for rule, n in found["rules"].items())
+    yield from _counts("rule", found["rules"])
+
+
+def _counts(head: str, counts: Mapping[str, int]) -> Iterator[str]:
+    if counts:
+        yield f"| {head} | n |\n|---|---|"
+    yield from (f"| {name} | {n:,} |" for name, n in counts.items())
 
 
 def _limits(metrics: Metrics) -> Iterator[str]:
