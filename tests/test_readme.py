@@ -44,7 +44,8 @@ def test_every_command_parses(page: Path) -> None:
 
 
 def test_the_readme_has_commands() -> None:
-    stages, logs = ["collect", "collect", "train", "evaluate"], ["ingest", "redact", "lint", "stats", "split"]
+    stages = ["collect", "collect", "train", "evaluate"]
+    logs = ["build", "play", "ingest", "redact", "lint", "stats", "split"]
     assert [words[0] for words in commands(ROOT / "README.md")] == stages + logs
 
 
@@ -89,6 +90,6 @@ def test_shipped_configs_are_valid(path: Path) -> None:
 def test_the_public_names() -> None:
     assert sorted(worldloom.__all__) == [
         "AgentSpec", "EnvSpec", "Environment", "LocalLM", "TrainConfig", "Trajectory", "WorldModelEnv",
-        "WorldloomError", "check_env", "make", "read", "record", "starts_of", "write",
+        "WorldloomError", "check_env", "load_world", "make", "read", "record", "starts_of", "write",
     ]  # fmt: skip
     assert all(getattr(worldloom, name) is not None for name in worldloom.__all__)

@@ -129,6 +129,14 @@ def test_what_cannot_be_split_is_told(tmp_path: Path, settings: dict, error: typ
         made(tmp_path, [episode(f"t{n}", mail="<EMAIL_1>") for n in range(5)], **settings)
 
 
+def test_placeholders_of_a_whole_file_are_names(tmp_path: Path) -> None:
+    rows = [episode(f"t{n}", mail=f"<EMAIL_{n % 4 + 1}>") for n in range(8)]
+    found = made(tmp_path, rows, by=("mail",), placeholders="file", fractions=HALVES)
+    mails = {name: {row.mail for row in own} for name, own in found.items()}  # type: ignore[attr-defined]
+    assert [len(own) for own in mails.values()] == [2, 2] and not mails["train"] & mails["test"]
+    assert read_json(tmp_path / "out" / "splits.json")["placeholders"] == "file"
+
+
 def test_a_file_without_episodes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"t\.jsonl: holds no episode to split"):
         made(tmp_path, [])

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from worldloom.cli_build import app as build_app
 from worldloom.cli_data import app as data_app
 from worldloom.cli_logs import app as logs_app
 from worldloom.cli_report import app as report_app
@@ -25,6 +26,7 @@ app.add_typer(logs_app)
 app.add_typer(data_app)
 app.add_typer(report_app)
 app.add_typer(study_app)
+app.add_typer(build_app)
 STOPPED = 130
 
 Env = Annotated[str, typer.Option("--env", help="Environment; `worldloom envs` lists them.")]
@@ -106,11 +108,15 @@ def collect(
 
 def default_agents(env: str) -> list[Any]:
     """Scripted agents of several skills."""
-    from worldloom.agents import AgentSpec
+    from worldloom.agents import AGENTS, AgentSpec
     from worldloom.demo import mixed_agents
 
     if env == "alfworld":
         return mixed_agents()
+    if f"scripted-{env}" not in AGENTS:
+        raise ConfigError(
+            f"no scripted agent plays {env!r}; name one with --agent, such as {', '.join(sorted(AGENTS))}"
+        )
     return [AgentSpec(f"scripted-{env}", {"skill": skill}) for skill in (1.0, 0.85, 0.7, 0.5, 0.25, 0.0)]
 
 
@@ -170,6 +176,9 @@ def evaluate(
     exact_only: Annotated[
         bool, typer.Option("--exact-only", help="Only whether steps are right, not what is said instead: quicker.")
     ] = False,
+    rollouts: Annotated[bool, typer.Option(help="Also play the real episodes' actions inside the model.")] = False,
+    logs: Annotated[Path | None, typer.Option(help="More logged episodes, to know what repeats alike.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="For real episodes: as many as fit; all if not given.")] = None,
     name: Annotated[str | None, typer.Option(help="Name in metrics.json.")] = None,
     record: Annotated[
         Path | None, typer.Option(dir_okay=False, help="Also write the metrics there (results/NAME/metrics.json).")
@@ -184,7 +193,7 @@ def evaluate(
     metrics = run_evaluate(
         out, model, name=name, data=data, episodes=episodes, env=env_spec(env, option) if env else None, split=split,
         tasks=tasks, agents=agent_specs(agent), seed=seed, max_steps=max_steps, workers=workers,
-        anchors=[Anchor.parse(text) for text in anchor or []], risk=risk,
+        anchors=[Anchor.parse(text) for text in anchor or []], risk=risk, rollouts=rollouts, logs=logs, minutes=minutes,
         exact_only=exact_only,
     )  # fmt: skip
     if record:

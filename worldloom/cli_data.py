@@ -133,6 +133,9 @@ def split(
     seed: Annotated[int, typer.Option(help="Draws other splits.")] = 0,
     stable: Annotated[bool, typer.Option(help="No group moves when others are added; shares are approximate.")] = False,
     leaks: Annotated[str, typer.Option(help="Where splits would leak: refuse, or leave_out.")] = "refuse",
+    placeholders: Annotated[
+        str, typer.Option(help="The --scope that the file was redacted with: episode, or file.")
+    ] = "episode",
 ) -> None:
     """Make splits that share no task, no customer and no episode."""
     from worldloom.split import Leaks, SplitConfig
@@ -140,13 +143,14 @@ def split(
 
     if leaks not in ("refuse", "leave_out"):
         raise ConfigError(f"leaks {leaks!r} must be refuse or leave_out")
+    if placeholders not in ("episode", "file"):
+        raise ConfigError(f"placeholders {placeholders!r} must be episode or file")
+    scope: Literal["episode", "file"] = "file" if placeholders == "file" else "episode"
     fractions = {"fractions": tuple(map(share, fraction))} if fraction else {}
     told: Leaks = "leave_out" if leaks == "leave_out" else "refuse"
-    show(
-        run_split(
-            file, out, SplitConfig(tuple(by or ("task",)), time, seed=seed, stable=stable, leaks=told, **fractions)
-        )
-    )
+    keys = tuple(by or ("task",))
+    config = SplitConfig(keys, time, seed=seed, stable=stable, leaks=told, placeholders=scope, **fractions)
+    show(run_split(file, out, config))
 
 
 def share(text: str) -> tuple[str, float]:

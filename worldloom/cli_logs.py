@@ -27,6 +27,10 @@ def ingest(
     ] = None,
     encoding: Annotated[str | None, typer.Option(help="Of files that are not UTF-8 and have no mark.")] = None,
     max_mb: Annotated[float, typer.Option(help="The most megabytes of one record; bounds the memory.")] = 16.0,
+    keep_field: Annotated[
+        list[str] | None,
+        typer.Option(help="Field of a record that its episode keeps, as metadata.customer; repeatable."),
+    ] = None,
     strict: Annotated[bool, typer.Option(help="Stop at the first record that would be lost.")] = False,
 ) -> None:
     """Read an agent's logs, in the format that they have, as episodes; account for every record."""
@@ -34,7 +38,7 @@ def ingest(
     from worldloom.ingest.run import ingest as stage
 
     columns = {name: str(value) for name, value in pairs(column).items()}
-    settings = Settings(format_, env, system, columns, encoding, max_mb)  # type: ignore[arg-type]
+    settings = Settings(format_, env, system, columns, encoding, max_mb, tuple(keep_field or ()))  # type: ignore[arg-type]
     show(stage(paths, out, settings, strict=strict))
 
 

@@ -38,6 +38,8 @@ class SplitConfig:
             approximate. Else groups are put in the order of their hashes and cut where the fractions say.
         leaks: What to do where episodes of different splits share a task, an initial state with its context, a value
             of ``by``, or everything: refuse, or leave out the episode of the earlier split (written to its own file).
+        placeholders: Whether the file was redacted with ``scope`` ``episode``, so that a placeholder names nobody in
+            the next episode, or ``file``.
 
     Raises:
         ConfigError: fractions that do not add up to 1, or no key.
@@ -49,6 +51,7 @@ class SplitConfig:
     seed: int = 0
     stable: bool = False
     leaks: Leaks = "refuse"
+    placeholders: Literal["episode", "file"] = "episode"
 
     def __post_init__(self) -> None:
         shares = [share for _, share in self.fractions]
@@ -77,7 +80,7 @@ def split(source: Path, out: Path, config: SplitConfig) -> dict[str, Any]:
     rows = read(source, strict=True)
     if not rows:
         raise DataError("holds no episode to split", source)
-    groups = grouped(rows, config.by)
+    groups = grouped(rows, config.by, config.placeholders)
     names = by_time(rows, config) if config.time else by_hash(groups, config)
     names = without_leaks(rows, names, config)
     if empty := [name for name, _ in config.fractions if name not in names]:
@@ -98,7 +101,8 @@ def split(source: Path, out: Path, config: SplitConfig) -> dict[str, Any]:
 
 def _plain(config: SplitConfig) -> dict[str, Any]:
     return {"by": list(config.by), "time": config.time, "fractions": dict(config.fractions), "seed": config.seed,
-            "stable": config.stable, "leaks": config.leaks}  # fmt: skip
+            "stable": config.stable, "leaks": config.leaks,
+            **({"placeholders": "file"} if config.placeholders == "file" else {})}  # fmt: skip
 
 
 def _write(
@@ -126,11 +130,11 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def value_at(trajectory: Trajectory, key: str) -> Any:
+def value_at(trajectory: Trajectory, key: str, placeholders: str = "episode") -> Any:
     """What a trajectory has at a path such as ``customer.id``; ``task`` is the environment's name and the task's id.
 
     Raises:
-        DataError: it has nothing there, or what redaction left.
+        DataError: it has nothing there, or what redaction left that means something else in each episode.
     """
     if key == "task":
         return task_of(trajectory)
@@ -139,22 +143,22 @@ def value_at(trajectory: Trajectory, key: str) -> Any:
         value = value.get(part) if isinstance(value, Mapping) else None
     if value is None:
         raise DataError(f"task {trajectory.task.id!r} has no {key!r}; name a field that every episode has")
-    if isinstance(value, str) and PLACEHOLDER.search(value):
+    if placeholders == "episode" and isinstance(value, str) and PLACEHOLDER.search(value):
         raise DataError(
             f"{key!r} was redacted, and another episode's same placeholder is another value; split first, then redact, "
-            "or redact with --scope file"
+            "or redact with --scope file and split with --placeholders file"
         )
     return value
 
 
-def grouped(rows: Sequence[Trajectory], keys: Iterable[str]) -> list[str]:
+def grouped(rows: Sequence[Trajectory], keys: Iterable[str], placeholders: str = "episode") -> list[str]:
     """The name of each episode's group: episodes that share a value of any of the keys are one group, and its name
     is the first in order of all their keys and values, so that it depends on nothing but them.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    named = [(n, f"{key}={value_at(row, key)!r}") for key in keys for n, row in enumerate(rows)]
+    named = [(n, f"{key}={value_at(row, key, placeholders)!r}") for key in keys for n, row in enumerate(rows)]
     first: dict[str, int] = {}
     ends = [[n for n, _ in named], [first.setdefault(name, n) for n, name in named]]
     graph = coo_array(([1] * len(named), ends), shape=(len(rows), len(rows)))
@@ -219,7 +223,7 @@ def without_leaks(rows: Sequence[Trajectory], names: Sequence[str], config: Spli
     """
     order = {name: n for n, (name, _) in enumerate(config.fractions)}
     leaking: dict[str, set[int]] = {}
-    for what, key in _ties(rows, config.by):
+    for what, key in _ties(rows, config):
         places: dict[Any, list[int]] = defaultdict(list)
         for n, row in enumerate(rows):
             if (value := key(row)) is not None:
@@ -238,11 +242,11 @@ def without_leaks(rows: Sequence[Trajectory], names: Sequence[str], config: Spli
     return [LEFT_OUT if n in gone else name for n, name in enumerate(names)]
 
 
-def _said_at(key: str, trajectory: Trajectory) -> str:
-    return repr(value_at(trajectory, key))
+def _said_at(key: str, placeholders: str, trajectory: Trajectory) -> str:
+    return repr(value_at(trajectory, key, placeholders))
 
 
-def _ties(rows: Sequence[Trajectory], keys: Iterable[str]) -> list[tuple[str, Callable[[Trajectory], Any]]]:
+def _ties(rows: Sequence[Trajectory], config: SplitConfig) -> list[tuple[str, Callable[[Trajectory], Any]]]:
     """What no two splits may share: the keys' values, the task, the initial state with its context, all of it.
 
     A context that all episodes have, such as a system prompt, tells no state.
@@ -253,6 +257,6 @@ def _ties(rows: Sequence[Trajectory], keys: Iterable[str]) -> list[tuple[str, Ca
         return start_of(trajectory) if telling and trajectory.initial_context is not None else None
 
     named: list[tuple[str, Callable[[Trajectory], Any]]] = [
-        (f"their {key}", partial(_said_at, key)) for key in dict.fromkeys((*keys, "task"))
+        (f"their {key}", partial(_said_at, key, config.placeholders)) for key in dict.fromkeys((*config.by, "task"))
     ]
     return [*named, ("their initial state", start), ("all that was said", content_of)]

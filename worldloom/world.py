@@ -151,6 +151,7 @@ class WorldModelEnv(Environment):
         twin = WorldModelEnv(
             self.lm, self.starts, self._env_name, self.max_new_tokens, self.temperature, self.least_confidence
         )
+        twin.name, twin.version = self.name, self.version
         twin._session, twin._sampling = self._session.fork(), copy.deepcopy(self._sampling)
         return twin
 

@@ -222,3 +222,23 @@ def test_numbers_beyond_64_bits_are_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(lines({**made.TABLE[1], "reward": 10**400, "step": 10**30}))
     account = ingest([tmp_path / "a.jsonl"], tmp_path / "out")
     assert (account["episodes"], account["unaccounted"]) == (1, 0)
+
+
+def test_fields_of_a_record_can_be_kept(tmp_path: Path) -> None:
+    about = {"customer": {"id": 7, "name": "Mara"}, "at": "2026-01-01", "more": 1}
+    rows = [{**made.OPENAI, "metadata": about}, {**made.OPENAI, "id": "other"}]
+    (tmp_path / "a.jsonl").write_text(lines(*rows))
+    ingest([tmp_path / "a.jsonl"], tmp_path / "out", Settings(keep=("metadata.customer.id", "metadata.at")))
+    first, second = read(tmp_path / "out" / "trajectories.jsonl")
+    assert first.metadata == {"customer": {"id": 7}, "at": "2026-01-01"}  # type: ignore[attr-defined]
+    assert not hasattr(second, "metadata")
+    with pytest.raises(ConfigError, match="keep names steps, which every episode has of its own"):
+        Settings(keep=("steps.x",))
+
+
+def test_fields_are_kept_of_rows_that_belong_together(tmp_path: Path) -> None:
+    rows = [{"episode": "e", "step": n, "action": "go", "observation": "on", "customer": "c"} for n in range(2)]
+    (tmp_path / "a.jsonl").write_text(lines(*rows))
+    ingest([tmp_path / "a.jsonl"], tmp_path / "out", Settings(keep=("customer",)))
+    (episode,) = read(tmp_path / "out" / "trajectories.jsonl")
+    assert (len(episode.steps), episode.customer) == (2, "c")  # type: ignore[attr-defined]

@@ -35,6 +35,13 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
+def test_where_no_end_is_known_examples_are_the_shortest_episodes(tmp_path: Path) -> None:
+    rows = [episode("a", ("go", "On.")), episode("b", ("go", "On and on."))]
+    open_ended = [t.model_copy(update={"steps": [t.steps[0].model_copy(update={"terminal": None})]}) for t in rows]
+    write(tmp_path / "log.jsonl", open_ended[::-1])
+    assert few_shot(tmp_path / "log.jsonl", 1).text.count("> go\nOn.\n") == 1
+
+
 def test_examples_are_the_shortest_won_episodes_each_of_another_task(log: Path) -> None:
     found = few_shot(log, 2)
     assert (found.shots, found.examples) == (2, log.as_posix())

@@ -10,6 +10,7 @@ from worldloom.envs.base import Observation
 from worldloom.errors import ModelError
 from worldloom.evaluate.one_step import answer_episode, baselines
 from worldloom.lm.base import open_lm
+from worldloom.lm.replies import Action
 from worldloom.lm.retrieval import RetrievalLM
 from worldloom.trajectory import Trajectory, write
 from worldloom.world import Start, WorldModelEnv
@@ -72,3 +73,38 @@ def test_it_needs_something_logged(tmp_path: Path) -> None:
         open_lm(f"retrieval:{tmp_path}")
     LOG.save(tmp_path)
     assert open_lm(f"retrieval:{tmp_path}").replies.forms == LOG.forms
+
+
+CALL = '{{"name": "{}", "arguments": {{"id": {}}}}}'
+ROWS = ", ".join(f'"row {n}"' for n in range(200))
+
+
+def tools(*steps: tuple[str, int, str]) -> Trajectory:
+    made = [{"action": CALL.format(tool, number), "observation": answer} for tool, number, answer in steps]
+    return Trajectory.model_validate({**episode().model_dump(), "steps": made})
+
+
+def test_the_reply_to_the_nearest_logged_action_is_told_whole(tmp_path: Path) -> None:
+    """Two tools whose calls have as many words, and an answer longer than a draft."""
+    write(tmp_path / "t.jsonl", [tools(("get", 7, f'{{"id": 7, "rows": [{ROWS}]}}'), ("list", 8, "[8]"))])
+    world = open_lm(f"nearest:{tmp_path / 't.jsonl'}").session(None, "A room.")
+    assert world.step(CALL.format("get", 9)) == f'{{"id": 9, "rows": [{ROWS.replace("row 7", "row 9")}]}}'
+    assert world.step(CALL.format("list", 8)) == "[8]"
+    assert world.step(CALL.format("drop", 8)) == "" == world.step("hello")  # nobody ever did
+    world.rewind(2)
+    assert world.taken == 2 and world.fork().step(CALL.format("list", 1)) == "[1]"
+
+
+def test_words_are_answered_as_the_most_similar_ones_were(tmp_path: Path) -> None:
+    write(tmp_path / "t.jsonl", [episode(WIN)])
+    lm = open_lm(f"nearest:{tmp_path / 't.jsonl'}")
+    assert lm.session(None, "A room.").step("take pen 3 from shelf 5") == "You pick up the pen 3 from the shelf 5."
+    assert lm.session(None, "A room.").step("win") == "You win. [SUCCESS]"
+    with pytest.raises(ModelError, match="holds no step"):
+        write(tmp_path / "empty.jsonl", [])
+        open_lm(f"nearest:{tmp_path / 'empty.jsonl'}")
+
+
+def test_calls_of_two_tools_are_no_one_form() -> None:
+    assert [Action(CALL.format(tool, 1)).form for tool in ("get", "list")] == ["get 21", "list 21"]
+    assert Action("take mug 1").form == "take 3"

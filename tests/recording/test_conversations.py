@@ -10,11 +10,12 @@ import pytest
 
 from benchmarks.upstream import completion, events, words
 from worldloom.errors import DataError
+from worldloom.ingest.run import ingest
 from worldloom.recording.body import Body
 from worldloom.recording.conversations import conversations, write_conversations
 from worldloom.recording.exchange import Exchange
 from worldloom.recording.exchange_log import ExchangeLog
-from worldloom.trajectory import Failure
+from worldloom.trajectory import Failure, read
 
 
 class Recording:
@@ -252,3 +253,40 @@ def test_an_odd_answer_is_a_failed_one(recording: Recording, answer: bytes) -> N
     recording.add("/v1/chat/completions", {"messages": [user("go")]}, answer)
     recording.add("/v1/responses", {"input": "go"}, answer)
     assert ["error" in row for row in recording.rows] == [True, True]
+
+
+def test_conversations_of_both_apis_become_episodes(recording: Recording, tmp_path: Path) -> None:
+    """Whole ones that begin alike stay two, a broken one says so, one without its history is counted."""
+
+    def ask(request: dict[str, Any], items: list[Any] | None, **headers: str) -> None:
+        answer = None if items is None else json.dumps({"id": f"r{len(recording.ids)}", "output": items}).encode()
+        recording.add("/v1/responses", {"model": "m", **request}, answer, **headers)
+
+    call = {"type": "function_call", "id": "f", "call_id": "c1", "name": "refund", "arguments": '{"order": 7}'}
+    result = {"type": "function_call_output", "call_id": "c1", "output": '{"paid": true}'}
+    begin = [user("Refund order 7.")]
+    told = {"instructions": "Be kind."}
+    ask(
+        {"input": begin, **told}, output("Which card?"), x_worldloom_episode="a"
+    )  # one that ends where the other goes on
+    ask({"input": begin, **told}, [call], x_worldloom_episode="b")
+    ask({"input": [*begin, call, result], **told}, output("Done."), x_worldloom_episode="b")
+    ask({"input": [*begin, call, result, *output("Done."), user("Thanks.")], **told}, None, x_worldloom_episode="b")
+    ask({"input": "on", "previous_response_id": "resp_of_yesterday"}, output("up"))
+    recording.chat([user("go")], "north")
+    recording.chat([user("go"), said("north"), user("a wall")], "south")
+    write_conversations(recording.path, tmp_path / "rows")
+    account = ingest([tmp_path / "rows"], tmp_path / "out")
+    assert account["formats"] == {"openai-chat": 1, "openai-responses": 1}
+    assert (account["records"], account["episodes"], account["merged"], account["unaccounted"]) == (4, 2, {}, 0)
+    assert account["skipped"] == {
+        "nothing came back to anything that the agent did": 1,  # a: the only reply is unanswered
+        "goes on from an earlier response (previous_response_id), whose history it does not hold": 1,
+    }
+    chat, broken = read(tmp_path / "out" / "trajectories.jsonl")
+    assert [(s.action, s.observation) for s in chat.steps] == [("north", "a wall")]
+    assert broken.task.id == "b" and broken.initial_observation == "Be kind.\n\nRefund order 7."
+    assert [(s.action, s.observation) for s in broken.steps] == [
+        ('{"name": "refund", "arguments": {"order": 7}}', '{"paid": true}'), ("Done.", "Thanks."),
+    ]  # fmt: skip
+    assert broken.error is not None and (broken.outcome, broken.error.kind) == ("error", "ReadError")

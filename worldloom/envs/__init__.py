@@ -4,6 +4,7 @@ import importlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from worldloom.envs.base import Environment, Observation, StepInfo, StepResult
@@ -21,6 +22,7 @@ ENVIRONMENTS = {
     "textworld-treasure-hunter": "worldloom.envs.textworld_challenges:TreasureHunter",
     "webshop": "worldloom.envs.webshop:WebShop",
 }
+PACKAGE, MANIFEST = "worldloom.package:load_world", "world.json"
 FETCHED = {"webshop": "worldloom.envs.webshop_catalogue:fetch"}
 """Environments whose data ``worldloom fetch`` downloads from where their authors offer them."""
 
@@ -40,21 +42,29 @@ __all__ = [
 
 
 def make(name: str, **options: Any) -> Environment:
-    """Build a real environment by its name; ``options`` go to its constructor.
+    """Build an environment by its name, or by the folder of a world package (``worldloom build``); ``options`` go to
+    its constructor, or to ``worldloom.load_world``.
 
     Raises:
         ConfigError: no such environment or option; the message suggests the nearest name.
         MissingDependency: its engine or data is not installed; the message says how to get it.
+        DataError: the package is not whole.
     """
+    environment: Environment
+    if name not in ENVIRONMENTS and (Path(name) / MANIFEST).is_file():
+        environment = construct(PACKAGE, {"folder": name, **options})
+        return environment
     if name not in ENVIRONMENTS:
-        raise ConfigError(f"unknown environment {name!r}{suggest(name, ENVIRONMENTS)}")
-    environment: Environment = construct(ENVIRONMENTS[name], options)
+        told = f"; {name} has no {MANIFEST}, so it is no world package" if Path(name).is_dir() else ""
+        raise ConfigError(f"unknown environment {name!r}{suggest(name, ENVIRONMENTS)}{told}")
+    environment = construct(ENVIRONMENTS[name], options)
     return environment
 
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What another process needs to build an environment: a name of ``ENVIRONMENTS`` or ``"module:Class"``."""
+    """What another process needs to build an environment: a name of ``ENVIRONMENTS``, ``"module:Class"``, or the folder
+    of a world package."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -66,7 +76,7 @@ class EnvSpec:
             ConfigError: no such environment, module, class or option.
             MissingDependency: its engine or data is not installed.
         """
-        if ":" not in self.name:
+        if ":" not in self.name or (Path(self.name) / MANIFEST).is_file():
             return make(self.name, **self.options)
         environment: Environment = construct(self.name, self.options)
         return environment

@@ -8,10 +8,10 @@ from markupsafe import Markup
 from worldloom.evaluate.beside import columns, curves_section, dots, parts_of, rate_columns, rows_of
 from worldloom.evaluate.cells import RATIOS, WORLDS, kind, number, rated, signed
 from worldloom.evaluate.compare import Run, world_differences
+from worldloom.evaluate.consistency_sections import OTHERS, share, survival_plot
 from worldloom.evaluate.curves import curves_plot
 from worldloom.evaluate.page import Section, Table
 from worldloom.evaluate.plots import Rate
-from worldloom.evaluate.rollouts import OTHERS, share, survival_plot
 from worldloom.evaluate.trust import WITH_SHARE, aurocs, bound_rows
 
 _AGREEMENT = {

@@ -12,11 +12,13 @@ from worldloom.evaluate.confidence import TARGET, confidence_metrics
 from worldloom.evaluate.consistency import consistency_metrics
 from worldloom.evaluate.one_step import one_step_metrics
 from worldloom.evaluate.report import write_report
+from worldloom.evaluate.rollouts import KIND
 from worldloom.evaluate.transfer import can_tell, transfer_metrics
+from worldloom.evaluate.verdicts import rollout_metrics
 from worldloom.runs import begin, provenance, read_json, read_records, write_json
 
 Record = dict[str, Any]
-PARTS = ("one_step", "consistency", "confidence", "anchoring", "transfer")
+PARTS = ("one_step", "consistency", "confidence", "anchoring", "transfer", "rollouts")
 RECORDS, METRICS, REPORT = "records.jsonl", "metrics.json", "report.html"
 
 
@@ -24,7 +26,7 @@ def measured(records: Iterable[Record], risk: float = TARGET) -> Record:
     """What the records of a run say, in whatever order they stand.
 
     Args:
-        records: of the kinds ``one_step``, ``consistency`` and ``anchored``.
+        records: of the kinds ``one_step``, ``consistency``, ``anchored`` and ``rollout``.
         risk: the share of accepted steps that may be wrong; see ``evaluate.confidence``.
 
     Raises:
@@ -41,6 +43,7 @@ def measured(records: Iterable[Record], risk: float = TARGET) -> Record:
         "confidence": confidence_metrics(one_step, consistency, risk),
         "anchoring": anchoring_metrics(anchored, consistency) if anchored else None,
         "transfer": transfer_metrics(consistency) if can_tell(consistency) else None,
+        "rollouts": rollout_metrics(kinds[KIND]) if KIND in kinds else None,
     }
     return {name: value for name, value in found.items() if value is not None}
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from worldloom.collect import label
+from worldloom.coverage.steps import kind_of
 from worldloom.envs.answer_schema import is_json, parsed, schema_agreement
 from worldloom.evaluate.lenient import masked, unordered
 from worldloom.evaluate.stats import rate, word_f1
@@ -27,6 +28,7 @@ ENDS = ("success", "failure")
 CONTEXTS = (1000, 2000, 4000)  # tokens of history
 LEAST_IN_STRATUM = 10  # steps, for a verb to be told apart
 WORD = re.compile(r"\w+")
+CALL = "tool_call"
 
 
 def score_episodes(lm: LocalLM, episodes: Sequence[tuple[Trajectory, str, Encoded]]) -> list[Record]:
@@ -237,23 +239,28 @@ def _terminal(steps: Sequence[Sequence[Record]]) -> Record:
 
 def _strata(steps: Sequence[Sequence[Record]]) -> Record:
     """Exact match by kinds of steps; a step is of several."""
-    names = Counter(name for episode in steps for s in episode for name in _kinds(s))
+    kinds = [[(s, _kinds(s)) for s in episode] for episode in steps]
+    if any(CALL in found_in for episode in kinds for _, found_in in episode):
+        kinds = [[(s, k if CALL in k else [*k, f"no_{CALL}"]) for s, k in episode] for episode in kinds]
+    names = Counter(name for episode in kinds for _, found in episode for name in found)
     found = {}
     for name in sorted(names):
-        if names[name] >= LEAST_IN_STRATUM or not name.startswith("verb "):
-            chosen = [[s for s in episode if name in _kinds(s)] for episode in steps]
+        if names[name] >= LEAST_IN_STRATUM or not name.startswith(("verb ", "call ")):
+            chosen = [[s for s, found_in in episode if name in found_in] for episode in kinds]
             found[name] = {"n": names[name], "em": _mean(chosen, lambda s: s["correct"])}
     return found
 
 
 def _kinds(step: Record) -> list[str]:
-    """What kind of a step it was: to the environment, whether done before, its verb, how long the history was."""
+    """What kind of a step it was: to the environment, done before, its tool or verb, how long the history was."""
     kinds = [step["stratum"]] if step.get("stratum") else []
     if "again" in step:
         kinds.append("done_before" if step["again"] else "first_time")
     if "context_tokens" in step:
         below = next((limit for limit in CONTEXTS if step["context_tokens"] < limit), None)
         kinds.append(f"context_below_{below}" if below else f"context_from_{CONTEXTS[-1]}")
+    if (kind := kind_of(step["action"])).call:
+        return [*kinds, CALL, f"call {kind.name}"]
     verb = WORD.match(step["action"])
     return [*kinds, f"verb {verb[0].lower()}"] if verb else kinds
 

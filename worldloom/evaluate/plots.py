@@ -36,6 +36,8 @@ BASELINES = {
     "nothing_happens": "nothing happens",
     "majority_reply": "majority reply",
     "retrieval": "nearest transition",
+    "nearest_reply": "nearest logged reply",
+    "few_shot": "few-shot base model",
 }
 _BESIDE = 4  # groups of bars that leave room for another plot beside them
 _LOG_AXIS_FROM = 20  # a loss that falls by this factor is read off a logarithmic axis

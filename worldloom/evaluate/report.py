@@ -26,16 +26,18 @@ from worldloom.evaluate.cells import (
     rates,
     value,
 )  # fmt: skip
+from worldloom.evaluate.consistency_sections import consistency_section, divergence_section
 from worldloom.evaluate.curves import dots_plot
+from worldloom.evaluate.logged import baseline_models, ingest_section, rollouts_section
 from worldloom.evaluate.page import Headline, Section, Table, write_page
 from worldloom.evaluate.plots import Rate, loss_plot, step_plot
-from worldloom.evaluate.rollouts import consistency_section, divergence_section
 from worldloom.evaluate.trust import anchoring_section, confidence_section, transfer_section
 from worldloom.evaluate.viewer import select
 
 _TOLD = ("environment", "environment_version", "split", "model")
 _OWN_SECTION = {
     "name", *_TOLD, "provenance", "train", "one_step", "consistency", "confidence", "anchoring", "transfer",
+    "rollouts", "ingest",
 }  # fmt: skip
 
 
@@ -75,6 +77,8 @@ def _headlines(metrics: Mapping[str, Any]) -> Iterator[Headline]:
     if found := list(baselines(one_step)):
         name, rate = max(found, key=lambda baseline: baseline[1].value)
         yield _headline("best baseline", rate, name)
+    if rate := Rate.of(((metrics.get("rollouts") or {}).get("verdicts") or {}).get("accuracy")):
+        yield _headline("verdict as logged", rate)
     for name, rate in rates(one_step.get("terminal"), TERMINAL):
         if name != "terminal F1":
             yield _headline(name, rate)
@@ -110,12 +114,16 @@ def _sections(metrics: Mapping[str, Any], loss_curve: Sequence[tuple[int, float]
         yield consistency_section(consistency)
         if divergence := consistency.get("divergence"):
             yield divergence_section(divergence)
+    if rollouts := metrics.get("rollouts"):
+        yield rollouts_section(rollouts, alone=not consistency)
     if confidence := metrics.get("confidence"):
         yield confidence_section(confidence)
     if anchoring := metrics.get("anchoring"):
         yield anchoring_section(anchoring)
     if transfer := metrics.get("transfer"):
         yield transfer_section(transfer)
+    if ingest := metrics.get("ingest"):
+        yield ingest_section(ingest)
     if loss_curve or metrics.get("train"):
         yield _training(metrics.get("train") or {}, loss_curve)
     if rest := {key: value for key, value in metrics.items() if key not in _OWN_SECTION}:
@@ -138,6 +146,8 @@ def _one_step(one_step: Mapping[str, Any]) -> Section:
     if by_agent := one_step.get("by_agent"):
         rows = [rate_row(name, rate) for name, rate in rates(by_agent, {agent: agent for agent in by_agent})]
         tables.append(Table("by who acted, exact match", RATE_HEAD, rows))
+    if models := baseline_models(one_step.get("baselines") or {}):
+        tables.append(models)
     note = f"Each step is predicted from the real history before it. {_size(one_step)}."
     if left_out := one_step.get("left_out"):
         note += f" {number(left_out)} more are left out: they do not fit the model's window, or got no answer."

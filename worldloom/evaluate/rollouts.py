@@ -1,108 +1,132 @@
-"""The report's sections on whole episodes: in reality, in the model, replayed; and where these part."""
+"""Logged episodes played again inside a world model: the same actions, on nothing but its own imagined history.
 
-from collections.abc import Mapping
+Where there is no environment to compare with, this is what logs can tell of whole episodes: whether the model's verdict
+is that of the log, how soon it says something else, and whether it contradicts itself.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
+from worldloom.collect import key, label
+from worldloom.coverage.steps import Kind, kind_of
+from worldloom.evaluate.budget import Budget
+from worldloom.evaluate.stats import word_f1
+from worldloom.progress import progress
+from worldloom.runs import Log, read_records
+from worldloom.trajectory import Trajectory
+from worldloom.world import WorldModelEnv, starts_of
 
-from worldloom.evaluate.cells import (
-    ABSENT,
-    RATIOS,
-    WORLDS,
-    interval,
-    kind,
-    number,
-    rated,
-    signed,
-    value,
-)  # fmt: skip
-from worldloom.evaluate.curves import curves_plot
-from worldloom.evaluate.page import Section, Table
-from worldloom.evaluate.plots import Rate, agents_plot
-
-OTHERS = {"wm": "WM", "w2r": "W2R"}
+Record = dict[str, Any]
+KIND = "rollout"
+AT_ONCE = 16
+ENDS = ("success", "failure")
 
 
-def consistency_section(consistency: Mapping[str, Any]) -> Section:
-    """Success of each agent in the three worlds, task by task, and its rank among the others."""
-    agents = dict(consistency.get("agents") or {})
-    if len(agents) != 1 and consistency.get("overall"):
-        agents["overall"] = consistency["overall"]
-    head = ["agent", "n", "Real, %", "WM, %", "W2R, %", "CR", "paired CR", "errors: Real", "WM", "W2R"]
-    tables = [Table("success rates with their intervals", head, [_agent_row(*agent) for agent in agents.items()])]
-    tables += [_agreement(agents, name) for name in OTHERS if any(_agreed(agent, name) for agent in agents.values())]
-    if ranks := _ranks(consistency.get("rank_agreement") or {}):
-        tables.append(ranks)
-    same = "on the same task ids" if consistency.get("same_task_ids") else "(NOT known to be on the same task ids)"
-    note = (
-        f"The same agents {same} in the real environment (Real), inside the world model (WM), and the actions chosen "
-        "there replayed in the real environment (W2R). CR = W2R / Real; paired CR = share of the Real successes "
-        "that W2R repeats."
-    )
-    return Section("Real, imagined, replayed", note, Markup(agents_plot(agents) if agents else ""), tuple(tables))
+def name_of(trajectory: Trajectory) -> str:
+    """The key of an episode among records."""
+    return "|".join(map(str, key(trajectory)))
 
 
-def _agent_row(name: str, found: Mapping[str, Any]) -> list[str]:
-    cells = [rated(Rate.of(found.get(key)), label in RATIOS) for key, label in WORLDS.items()]
-    errors = found.get("errors") or {}
-    return [name, number(found.get("n")), *cells, *(number(errors.get(world)) for world in ("real", "wm", "w2r"))]
+def steady_kinds(logged: Iterable[Trajectory]) -> set[Kind]:
+    """Kinds of actions that the logs show to be answered alike when they are repeated: those of which the same action
+    came twice in an episode, and always had the same answer. Where tools are called, only calls count."""
+    alike: dict[Kind, bool] = {}
+    calls = False
+    for trajectory in logged:
+        for number, earlier in repeats(trajectory).items():
+            step = trajectory.steps[number]
+            same = step.observation == trajectory.steps[earlier].observation
+            kind = kind_of(step.action)
+            alike[kind] = alike.get(kind, True) and same
+        calls = calls or any(kind_of(step.action).call for step in trajectory.steps)
+    return {kind for kind, same in alike.items() if same and (kind.call or not calls)}
 
 
-def _agreed(agent: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = (agent.get("agreement") or {}).get(name) or {}
+def repeats(trajectory: Trajectory) -> dict[int, int]:
+    """Index of each step whose very action was taken before -> the index of the last time; unknown answers are no
+    answers."""
+    last: dict[str, int] = {}
+    found = {}
+    for number, step in enumerate(trajectory.steps):
+        if step.not_recorded:
+            continue
+        if step.action in last:
+            found[number] = last[step.action]
+        last[step.action] = number
     return found
 
 
-def _agreement(agents: Mapping[str, Mapping[str, Any]], name: str) -> Table:
-    """The 2x2 table of each agent's successes in one world and in reality, and what follows from it."""
-    other = OTHERS[name]
-    head = ["agent", "both", "Real only", f"{other} only", "neither", f"{other} less Real, points", "Cohen's kappa",
-            "McNemar's p"]  # fmt: skip
-    rows = []
-    for agent, found in ((agent, _agreed(of, name)) for agent, of in agents.items()):
-        counts = [number(found.get(key)) for key in ("both", "real_only", "other_only", "neither")]
-        kappa = rated(Rate.of(found.get("kappa")), ratio=True)
-        rows.append([agent, *counts, signed(Rate.of(found.get("difference"))), kappa, number(found.get("mcnemar_p"))])
-    return Table(f"successes task by task, Real and {other}", head, rows)
+def score_rollouts(
+    path: Path, lm: Any, logged: Sequence[Trajectory], steady: Collection[Kind], budget: Budget
+) -> list[Record]:
+    """One record for each logged episode, playing those that the file lacks; fewer where the budget ends first."""
+    named = {name_of(trajectory): trajectory for trajectory in logged}
+    done = {r["key"] for r in read_records(path) if r["kind"] == KIND} & set(named)
+    missing = [trajectory for name, trajectory in named.items() if name not in done]
+    with Log(path) as log, progress("rollouts", len(named), "episodes", len(done)) as advance:
+        for part in budget.parts(missing, log):
+            for record in _played(lm, part, steady):
+                log.append(json.dumps(record, ensure_ascii=False))
+                advance(1, "")
+    found = {r["key"]: r for r in read_records(path) if r["kind"] == KIND}
+    return [found[name] for name in named if name in found]
 
 
-def _ranks(found: Mapping[str, Any]) -> Table | None:
-    """Kendall's tau of the agents' successes, unless there is none."""
-    rows = [
-        [f"in {name} as in reality", rated(rate, ratio=True), number(found.get("n_agents"))]
-        for key, name in OTHERS.items()
-        if (rate := Rate.of(found.get(f"kendall_{key}")))
-    ]
-    head = ["agents ranked by success", "Kendall's tau", "agents"]
-    return Table("whether the better agent is the better one here, too", head, rows) if rows else None
+def _played(lm: Any, logged: Sequence[Trajectory], steady: Collection[Kind]) -> Iterator[Record]:
+    threads = ThreadPoolExecutor(AT_ONCE)
+    try:
+        asked = [threads.submit(play_again, lm, trajectory, steady) for trajectory in logged]
+        yield from (future.result() for future in as_completed(asked))
+    finally:  # also where it is stopped: those that wait are not begun
+        threads.shutdown(cancel_futures=True)
 
 
-def divergence_section(found: Mapping[str, Any]) -> Section:
-    """At which step replays leave what was imagined, and why; and why replays fail."""
-    tables = [_causes("causes of the first difference", found["causes"])]
-    if failed := found.get("failed"):
-        caption = f"why replays fail: {number(failed['n'])} did, of which the model had promised {failed['promised']}"
-        tables.append(_causes(caption, failed["causes"]))
-    survival = [[str(row["step"]), f"{100 * row['agree']:.1f}", number(row["n"])] for row in found["survival"]]
-    tables.append(Table("data of the plot", ["step", "agreeing, %", "episodes"], survival, folded=True))
-    never = Rate.of(found.get("never"))
-    note = "Each imagined episode's actions in the real environment: the first step that says something else, and why."
-    note += f" {value(never)} % never part {interval(never)}." if never else ""
-    plot = survival_plot({"": found}) if survival else ""
-    return Section("Where replays leave what was imagined", note, Markup(plot), tuple(tables))
+def play_again(lm: Any, logged: Trajectory, steady: Collection[Kind] = ()) -> Record:
+    """Take a logged episode's actions inside a world model, from the same beginning.
+
+    At an action of a ``steady`` kind it is asked the same once more, aside, so that the episode does not notice.
+
+    Returns:
+        The record: ``logged`` and ``verdict`` (how the episode ended, None if it did not), ``reason`` where the model
+        broke off, ``of`` (steps of the log), and ``steps``: those that were played, each with ``index``, ``action``,
+        ``gold``, ``said``, ``same``, ``word_f1``, and where there is something to tell ``asked_again`` (whether the
+        answer was the same) and ``repeated`` (the same of an action that the log repeats, in the model and in the log).
+    """
+    world = WorldModelEnv(lm, starts_of([logged]), logged.env.name)
+    world.reset(logged.task.id)
+    record: Record = {
+        "kind": KIND, "key": name_of(logged), "task_id": logged.task.id, "agent": label(logged),
+        "logged": logged.outcome if logged.outcome in ENDS else None, "verdict": None, "of": len(logged.steps),
+        "steps": [],
+    }  # fmt: skip
+    earlier = repeats(logged)
+    for number, step in enumerate(logged.steps):
+        result = world.step(step.action)
+        if reason := result.info.get("reason"):
+            return {**record, "reason": reason}
+        record["steps"].append(_compared(logged, number, result.observation, record["steps"], earlier))
+        if result.terminated:
+            return {**record, "verdict": result.info.get("terminal")}
+        if kind_of(step.action) in steady:
+            twin = world.fork().step(step.action)
+            if not twin.info.get("reason"):
+                record["steps"][-1]["asked_again"] = twin.observation == result.observation
+    return record
 
 
-def survival_plot(runs: Mapping[str, Mapping[str, Any]]) -> str:
-    """The share of episodes that still agree after each step, a curve a run."""
-    curves = {name: [(row["step"], Rate(row["agree"])) for row in of["survival"]] for name, of in runs.items()}
-    return curves_plot(curves, ("step of the episode", "still agreeing, %"), "survival")
-
-
-def _causes(caption: str, causes: Mapping[str, int]) -> Table:
-    of = sum(causes.values())
-    return Table(caption, ["cause", "episodes", "%"], [[kind(c), number(n), share(n, of)] for c, n in causes.items()])
-
-
-def share(n: int, of: int) -> str:
-    """A count in percent of a whole."""
-    return f"{100 * n / of:.1f}" if of else ABSENT
+def _compared(
+    logged: Trajectory, number: int, told: str, before: Sequence[Mapping[str, Any]], earlier: Mapping[int, int]
+) -> Record:
+    step = logged.steps[number]
+    found: Record = {"index": number + 1, "action": step.action, "gold": step.observation, "said": told}
+    if not step.not_recorded:
+        same = told.strip() == step.observation.strip()
+        found |= {"same": same, "word_f1": word_f1(told, step.observation)}
+    if number in earlier:
+        last = earlier[number]
+        alike = told == before[last]["said"]
+        found["repeated"] = {"alike": alike, "logged": step.observation == logged.steps[last].observation}
+    return found

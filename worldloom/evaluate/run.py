@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import random
 import time
 from collections import Counter
@@ -19,10 +20,12 @@ from worldloom.envs.versions import check_version, refs_in, refs_of, version_of
 from worldloom.envs.worker import Job
 from worldloom.errors import ConfigError, ProtocolError
 from worldloom.evaluate.anchoring import check_anchors, run_anchored
+from worldloom.evaluate.budget import Budget
 from worldloom.evaluate.confidence import TARGET
 from worldloom.evaluate.consistency import AT_ONCE, REAL, W2R, Realities, play_real, run_imagined
 from worldloom.evaluate.metrics import RECORDS, measured, publish
 from worldloom.evaluate.one_step import answer_episode, score_episodes, verify_episodes
+from worldloom.evaluate.rollouts import KIND, name_of, score_rollouts, steady_kinds
 from worldloom.lineage import training_of
 from worldloom.progress import progress
 from worldloom.rollout import MAX_STEPS
@@ -51,6 +54,9 @@ def evaluate(
     anchors: Sequence[Anchor] = (),
     risk: float = TARGET,
     exact_only: bool = False,
+    rollouts: bool = False,
+    logs: Path | None = None,
+    minutes: float | None = None,
 ) -> Record:
     """Measure a world model: one-step fidelity on ``data``, consistency on ``tasks`` of ``env`` if agents are given.
 
@@ -65,6 +71,10 @@ def evaluate(
         exact_only: one-step fidelity tells whether steps are right and not what the model says instead, which is
             quicker; only exact match and what is made of it are measured then.
         risk: the share of steps that may be wrong among those accepted; see ``evaluate.confidence``.
+        rollouts: also play the episodes of ``data`` again inside the model; see ``evaluate.rollouts``.
+        logs: more logged episodes, which show what is answered alike when it is repeated (with ``rollouts``).
+        minutes: for one-step fidelity and rollouts, half of them each: as many episodes as these allow, in an order
+            drawn by ``seed``, some at a time, so that the last ones may take longer. None takes all.
 
     Returns:
         What was written to ``out/metrics.json``.
@@ -77,11 +87,12 @@ def evaluate(
     from worldloom.lm.base import open_lm
 
     _check(data, env, split, agents, anchors)
+    _check_free(data, rollouts, logs, minutes)
     lm = open_lm(model)
     check_anchors(anchors, lm)
     if exact_only and not hasattr(lm, "engine"):
         raise ConfigError(f"{lm.name} cannot be asked for exact match only; leave exact_only out, or use a local model")
-    real = _chosen(data, episodes, seed) if data else []
+    real = _chosen(data, episodes, seed, shuffled=minutes is not None) if data else []
     version_of(refs_of(real), str(data))
     installed, jobs = None, []
     if agents and env and split:
@@ -93,9 +104,13 @@ def evaluate(
         "anchors": [str(anchor) for anchor in anchors] or None, "fingerprint": fingerprint(files_of(model, data)),
         "exact_only": exact_only or None,
     }  # fmt: skip
-    open_run(out, {"stage": "evaluate", **_plain(asked)})
+    open_run(out, {"stage": "evaluate", **_plain(asked), **_free(rollouts, logs, minutes)})
     begun, clock = begin(), time.monotonic()
-    records = score_all(out / RECORDS, lm, real, exact_only)
+    each = minutes / (1 + rollouts) if minutes is not None else None
+    records = score_all(out / RECORDS, lm, real, Budget(out / RECORDS, "one_step", each), exact_only)
+    if rollouts:
+        steady = steady_kinds([*real, *(read(logs) if logs else [])])
+        records += score_rollouts(out / RECORDS, lm, real, steady, Budget(out / RECORDS, KIND, each))
     if env and jobs:
         records = [*records, *_played(out, lm, play_real(out, env, jobs, workers), anchors)]
     about = {"name": name or out.name, **_about(model, installed, split, real), **_prompt(lm)}
@@ -118,6 +133,21 @@ def _check(
         raise ConfigError(f"environment {env.name!r} is for consistency: give agents, too, or leave it out")
     if agents and (env is None or split is None):
         raise ConfigError("consistency needs an environment and a split beside the agents")
+
+
+def _check_free(data: Path | None, rollouts: bool, logs: Path | None, minutes: float | None) -> None:
+    if data is None and (rollouts or minutes is not None):
+        raise ConfigError("rollouts and minutes are for real episodes: give their file (data), too")
+    if logs is not None and not rollouts:
+        raise ConfigError("logs are for rollouts: ask for these, too, or leave the logs out")
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise ConfigError(f"minutes is {minutes}; it must be above 0, or left out")
+
+
+def _free(rollouts: bool, logs: Path | None, minutes: float | None) -> Record:
+    """Settings that folders from before there were any do not have."""
+    asked = {"rollouts": rollouts or None, "logs": logs.as_posix() if logs else None, "minutes": minutes}
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 def _planned(agents: Sequence[AgentSpec], tasks: Sequence[str], split: str, seed: int, max_steps: int) -> list[Job]:
@@ -187,17 +217,21 @@ def _prompt(lm: Any) -> Record:
     return {"prompt": asdict(prompt)} if prompt else {}
 
 
-def score_all(path: Path, lm: Any, real: Sequence[Trajectory], exact_only: bool = False) -> list[Record]:
-    """One record for each real episode, scoring those that the file lacks."""
-    named = {"|".join(map(str, key(t))): t for t in real}
+def score_all(
+    path: Path, lm: Any, real: Sequence[Trajectory], budget: Budget, exact_only: bool = False
+) -> list[Record]:
+    """One record for each real episode, scoring those that the file lacks; fewer where the budget ends first."""
+    named = {name_of(t): t for t in real}
     done = {record["key"] for record in read_records(path) if record["kind"] == "one_step"} & set(named)
+    missing = [name for name in named if name not in done]
     with Log(path) as log, progress("score", len(real), "episodes", len(done)) as advance:
-        for records in _scored(lm, {name: t for name, t in named.items() if name not in done}, exact_only):
-            for record in records:
-                log.append(json.dumps(record, ensure_ascii=False))
-                advance(1, "")
+        for part in budget.parts(missing, log):
+            for records in _scored(lm, {name: named[name] for name in part}, exact_only):
+                for record in records:
+                    log.append(json.dumps(record, ensure_ascii=False))
+                    advance(1, "")
     found = {record["key"]: record for record in read_records(path) if record["kind"] == "one_step"}
-    return [found[name] for name in named]
+    return [found[name] for name in named if name in found]
 
 
 def _scored(lm: Any, missing: Mapping[str, Trajectory], exact_only: bool) -> Iterator[list[Record]]:
@@ -239,7 +273,7 @@ def keep_records(path: Path, records: Sequence[Record]) -> Sequence[Record]:
     return records
 
 
-def _chosen(data: Path, episodes: int | None, seed: int) -> list[Trajectory]:
+def _chosen(data: Path, episodes: int | None, seed: int, shuffled: bool = False) -> list[Trajectory]:
     """Episodes with a step, each once, in an order that does not depend on the file's; some of them if so asked."""
     usable = [t for _, t in sorted({str(key(t)): t for t in read(data) if t.steps}.items())]
     if not usable:
@@ -247,5 +281,5 @@ def _chosen(data: Path, episodes: int | None, seed: int) -> list[Trajectory]:
     if episodes is not None and episodes < 1:
         raise ConfigError(f"episodes is {episodes}; it must be 1 or more")
     if episodes is None or episodes >= len(usable):
-        return usable
+        return random.Random(f"order {seed}").sample(usable, len(usable)) if shuffled else usable
     return random.Random(f"episodes {seed}").sample(usable, episodes)

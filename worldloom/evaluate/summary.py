@@ -26,6 +26,8 @@ def _rows(metrics: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"  baseline: {name.replace('_', ' ')}", percent(baseline["em"])
         for name, value in one.get("terminal", {}).items():
             yield f"  terminal {name.replace('_', ' ')}", percent(value)
+    if "rollouts" in metrics:
+        yield from _rollouts(metrics["rollouts"])
     if "confidence" in metrics:
         yield from _confidence(metrics["confidence"])
     if "consistency" in metrics:
@@ -35,6 +37,15 @@ def _rows(metrics: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for anchor, found in metrics.get("anchoring", {}).items():
         cr = f" CR {_plain(found['cr'])}" if found.get("cr") else ""
         yield f"anchor {anchor}", f"{percent(found.get('share_real'))} of steps answered by reality{cr}"
+
+
+def _rollouts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "logged actions, imagined answers", f"{percent(found.get('em'))} ({found['n_episodes']} episodes)"
+    if verdicts := found.get("verdicts"):
+        always = f"always {verdicts['always']['verdict']}: {percent(verdicts['always']['accuracy'])}"
+        yield "  verdict as logged", f"{percent(verdicts.get('accuracy'))} ({always})"
+    for name, share in found.get("self_consistency", {}).items():
+        yield f"  alike: {name.replace('_', ' ')}", percent(share)
 
 
 def _confidence(found: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from worldloom.errors import ConfigError, DataError
-from worldloom.evaluate.consistency import outcome, same_tasks
+from worldloom.evaluate.agreement import outcome
+from worldloom.evaluate.consistency import same_tasks
 from worldloom.evaluate.stats import interval_of_sums
 from worldloom.runs import begin, provenance, read_json, read_records
 

@@ -77,8 +77,8 @@ class Selection(NamedTuple):
 def select(records: Iterable[Mapping[str, Any]], limit: int = EPISODES) -> Selection:
     """Choose the episodes most worth reading: wrong ends and errors first, then other differences, then the rest.
 
-    The kinds (one-step, consistency) take turns, so that neither crowds out the other; within a kind the order
-    is the records' own. Records of an unknown kind are passed over.
+    The kinds (one-step, consistency, rollouts) take turns, so that none crowds out the others; within a kind the
+    order is the records' own. Records of an unknown kind are passed over.
     """
     queues: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
     for record in records:
@@ -195,6 +195,23 @@ def _title(record: Mapping[str, Any]) -> str:
     return " · ".join(part for part in parts if part)
 
 
+def _rollout_severity(record: Mapping[str, Any]) -> int:
+    if record["logged"] and record["logged"] != record["verdict"]:
+        return 0
+    return 2 if all(step.get("same", True) for step in record["steps"]) else 1
+
+
+def _rollout_episode(record: Mapping[str, Any]) -> Episode:
+    facts = {"Logged": record["logged"] or "no end", "WM": record["verdict"] or record.get("reason") or "no end"}
+    rows = [_rollout_row(step) for step in record["steps"]]
+    return Episode("logged actions, imagined answers", _title(record), facts, {}, rows)
+
+
+def _rollout_row(step: Mapping[str, Any]) -> Row:
+    real, imagined = (Step(action=step["action"], observation=step[side]) for side in ("gold", "said"))
+    return _row(step["index"], bool(step.get("same", True)), real, imagined)
+
+
 class _Kind(NamedTuple):
     severity: Callable[[Mapping[str, Any]], int]
     episode: Callable[[Mapping[str, Any]], Episode]
@@ -203,4 +220,5 @@ class _Kind(NamedTuple):
 _KINDS = {
     "one_step": _Kind(_one_step_severity, _one_step_episode),
     "consistency": _Kind(_consistency_severity, _consistency_episode),
+    "rollout": _Kind(_rollout_severity, _rollout_episode),
 }

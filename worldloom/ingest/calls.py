@@ -20,7 +20,9 @@ REPEATED = "an earlier call of a conversation that a later row has in full"
 
 
 def matches(record: Any) -> bool:
-    """Rows that have both sides of a call."""
+    """Rows that have both sides of a call; a row of `worldloom conversations` is a whole conversation instead."""
+    if isinstance(record, Mapping) and "recorded" in record:
+        return False
     request, response = _sides(record)
     return request is not None and ("messages" in request or "input" in request) and response is not None
 
@@ -49,7 +51,7 @@ def exchange(record: Any, left_out: list[str]) -> Exchange:
     if request is None:
         raise ProtocolError("has no request")
     if request.get("previous_response_id"):
-        raise ProtocolError("goes on from an earlier response (previous_response_id), whose history it does not hold")
+        raise ProtocolError(openai_responses.NO_HISTORY)
     if "messages" in request:
         asked = [*anthropic.system_of(request, left_out), *chat.turns(request["messages"], left_out)]
     else:
@@ -87,7 +89,7 @@ def read(record: Any) -> Dialogue:
 
 def episodes(
     records: Iterator[Record | Skip], spill: Callable[[], Spill], attempt: Callable[..., Any]
-) -> Iterator[tuple[int, Dialogue] | Skip]:
+) -> Iterator[tuple[int, Dialogue, Any] | Skip]:
     """The conversations of a log: rows that no other row goes on from."""
     with spill() as aside:
         for item in records:
@@ -103,7 +105,7 @@ def episodes(
                 yield Skip(row.record.place, REPEATED, lost=False)
                 continue
             found = attempt(row.record.place, read, row.record.value)
-            yield found if isinstance(found, Skip) else (row.record.place, found)
+            yield found if isinstance(found, Skip) else (row.record.place, found, row.record.value)
 
 
 def _mark(record: Any) -> bytes:

@@ -42,10 +42,11 @@ Episodes = Callable[[Iterator[Record | Skip], Callable[[], Spill]], Iterator["Pl
 
 @dataclass(frozen=True)
 class Placed:
-    """An episode as its format's module reads it, and the place of its first record."""
+    """An episode as its format's module reads it, the place of its first record, and that record."""
 
     place: int
     read: Read
+    first: Any = None
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def _each(read: Callable[[Any], Read], records: Iterator[Record | Skip], spill: 
     """One record, one episode."""
     for item in records:
         found = item if isinstance(item, Skip) else _attempt(item.place, read, item.value)
-        yield found if isinstance(found, Skip) else Placed(item.place, found)
+        yield found if isinstance(found, Skip) else Placed(item.place, found, item.value)  # type: ignore[union-attr]
 
 
 def _grouped(
@@ -155,7 +156,9 @@ def _grouped(
                 continue
             made = _attempt(group.place, lambda part: list(read_group(part)), group.records, records=group.size)
             for each in [made] if isinstance(made, Skip) else made:
-                yield each if isinstance(each, Skip) else Placed(each.place or group.place, each)
+                yield (
+                    each if isinstance(each, Skip) else Placed(each.place or group.place, each, group.records[0].value)
+                )
 
 
 def _of_calls(records: Iterator[Record | Skip], spill: Callable[[], Spill]) -> Iterator[Placed | Skip]:

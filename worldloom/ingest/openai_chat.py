@@ -6,7 +6,7 @@ from typing import Any
 
 from worldloom.errors import ProtocolError
 from worldloom.ingest import chat
-from worldloom.ingest.row import agent_of, id_of, outcome_of
+from worldloom.ingest.row import agent_of, error_of, id_of, outcome_of
 from worldloom.ingest.turns import Dialogue
 
 READ = {"messages", "tools", "functions"}
@@ -33,7 +33,7 @@ def matches(record: Any) -> bool:
         return False
     row = record if isinstance(record, Mapping) else {}
     roles = [message["role"] for message in messages_of(record)]
-    beside = any(row.get(key) for key in ("tools", "functions", "model", "parallel_tool_calls"))
+    beside = any(row.get(key) for key in ("tools", "functions", "model", "parallel_tool_calls", "recorded"))
     called = any(message.get("tool_calls") or message.get("function_call") for message in messages_of(record))
     repeated = any(one == other for one, other in pairwise(roles))
     return beside or called or repeated or {"tool", "function", "developer"} & {*roles} != set() or roles[-1] == "user"
@@ -47,7 +47,7 @@ def read(record: Any) -> Dialogue:
     left_out: list[str] = []
     return Dialogue(
         chat.turns(messages_of(record), left_out), tools=tools_of(row), id=id_of(row), outcome=outcome_of(row),
-        agent=agent_of(row), left_out=left_out,
+        error=error_of(row), agent=agent_of(row), left_out=left_out,
     )  # fmt: skip
 
 

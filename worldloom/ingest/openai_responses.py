@@ -6,10 +6,11 @@ from typing import Any
 from worldloom.errors import ProtocolError
 from worldloom.ingest import chat
 from worldloom.ingest.openai_chat import tools_of
-from worldloom.ingest.row import agent_of, id_of, outcome_of
+from worldloom.ingest.row import agent_of, error_of, id_of, outcome_of
 from worldloom.ingest.turns import Dialogue, Heard, Said, Told, ToolCall, Turn
 
 ITEM_TYPES = ("function_call", "function_call_output", "reasoning", "custom_tool_call", "custom_tool_call_output")
+NO_HISTORY = "goes on from an earlier response (previous_response_id), whose history it does not hold"
 OWN = {"type", "id", "call_id", "status", "name", "output", "outputs", "results", "result", "error"}  # no arguments
 
 
@@ -37,10 +38,12 @@ def read(record: Any) -> Dialogue:
     if items is None:
         raise ProtocolError("has no list 'input' or 'items'")
     row = record if isinstance(record, Mapping) else {}
+    if row.get("previous_response_id"):
+        raise ProtocolError(NO_HISTORY)
     left_out: list[str] = []
     return Dialogue(
         [*instructions_of(row, left_out), *turns(items, left_out)], tools=tools_of(row), id=id_of(row),
-        outcome=outcome_of(row), agent=agent_of(row), left_out=left_out,
+        outcome=outcome_of(row), error=error_of(row), agent=agent_of(row), left_out=left_out,
     )  # fmt: skip
 
 

@@ -1,11 +1,11 @@
 """What a row of a log says beside its messages: how it ended, its id, whose it is."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from worldloom.trajectory import AgentRef, Terminal
+from worldloom.trajectory import AgentRef, Failure, Terminal
 
 GOOD = {"success", "succeeded", "successful", "solved", "resolved", "passed", "pass", "won", "true", "yes", "1"}
 BAD = {"failure", "failed", "fail", "unsolved", "unresolved", "lost", "false", "no", "0"}
@@ -71,3 +71,26 @@ def agent_of(record: Mapping[str, Any]) -> AgentRef | None:
     if isinstance(name, str) or params:
         return AgentRef(name=name if isinstance(name, str) else "llm", params=params)
     return None
+
+
+def error_of(record: Mapping[str, Any]) -> Failure | None:
+    """What broke a conversation off, as a row of `worldloom conversations` tells it."""
+    told = record.get("error")
+    if "recorded" not in record or not isinstance(told, Mapping):
+        return None
+    return Failure(kind=str(told.get("kind") or "error"), message=str(told.get("message") or ""))
+
+
+def kept_fields(record: Any, paths: Iterable[str]) -> dict[str, Any]:
+    """What a record has at some paths such as ``metadata.customer``, nested as it was; what it lacks is absent."""
+    found: dict[str, Any] = {}
+    for path in paths:
+        value, into = record, found
+        *above, last = path.split(".")
+        for key in (*above, last):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if value is not None:
+            for key in above:
+                into = into.setdefault(key, {})
+            into[last] = value
+    return found

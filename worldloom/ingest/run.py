@@ -19,6 +19,7 @@ from worldloom.ingest import table
 from worldloom.ingest.account import Tally, file_name, summarize
 from worldloom.ingest.detect import MALFORMED, SAMPLE, Format, Placed, detect, named, refusal
 from worldloom.ingest.records import MAX_MB, Kind, Skip, kind_of, records, stem_of
+from worldloom.ingest.row import kept_fields
 from worldloom.ingest.source import BROKEN, opened
 from worldloom.ingest.spill import Spill
 from worldloom.ingest.turns import System, trajectory
@@ -43,6 +44,7 @@ class Settings:
     columns: Mapping[str, str] = field(default_factory=dict)
     encoding: str | None = None
     max_mb: float = MAX_MB
+    keep: tuple[str, ...] = ()  # paths of a record's fields that its episode is to have, too
 
     def __post_init__(self) -> None:
         table.check_columns(self.columns)
@@ -52,6 +54,8 @@ class Settings:
             raise ConfigError(f"system is {self.system!r}; known: observation, context, none")
         if self.format:
             named(self.format, self.columns)
+        if taken := {path.partition(".")[0] for path in self.keep} & {*Trajectory.model_fields, "schema"}:
+            raise ConfigError(f"keep names {', '.join(sorted(taken))}, which every episode has of its own")
 
     @property
     def limit(self) -> int:
@@ -132,6 +136,7 @@ def _config(files: Sequence[Path], settings: Settings, change: Change | None) ->
         "columns": dict(settings.columns),
         "encoding": settings.encoding,
         "max_mb": settings.max_mb,
+        **({"keep": list(settings.keep)} if settings.keep else {}),
         "change": getattr(change, "__qualname__", type(change).__name__) if change else None,
     }
 
@@ -239,7 +244,13 @@ def _read(
 
 
 def _made(placed: Placed, path: Path, root: Path, unit: str, settings: Settings) -> Trajectory | Skip:
-    """The trajectory of an episode, or why there is none."""
+    """The trajectory of an episode, with the fields that are to be kept, or why there is none."""
+    found = _told(placed, path, root, unit, settings)
+    kept = kept_fields(placed.first, settings.keep)
+    return found.model_copy(update=kept) if kept and isinstance(found, Trajectory) else found
+
+
+def _told(placed: Placed, path: Path, root: Path, unit: str, settings: Settings) -> Trajectory | Skip:
     task_id = f"{file_name(stem_of(path.absolute().relative_to(root)))}/{placed.place}"  # no two files share it
     source = {"file": file_name(path), unit: placed.place}
     if isinstance(placed.read, Trajectory):

@@ -117,8 +117,9 @@ class AnsweringLM(WorldLM, Protocol):
 
 def open_lm(model: str) -> WorldLM:
     """``NAME@http://HOST:PORT/v1`` is a model behind an OpenAI-compatible server, ``retrieval:PATH`` a world made of
-    logged replies only; all else is loaded here. ``zero-shot:MODEL`` and ``few-shot:FILE:MODEL`` tell a model that was
-    not trained for it in words what to do, the latter with three episodes of a trajectories file.
+    logged replies only, ``nearest:FILE`` one of whole logged replies; all else is loaded here. ``zero-shot:MODEL`` and
+    ``few-shot:FILE:MODEL`` tell a model that was not trained for it in words what to do, the latter with three episodes
+    of a trajectories file.
 
     Raises:
         ModelError: it cannot be loaded.
@@ -132,12 +133,16 @@ def open_lm(model: str) -> WorldLM:
         from worldloom.lm.server import ServerLM
 
         return ServerLM(base_url=address, model=name, prompt=prompt)
-    if prompt is not None and model.startswith("retrieval:"):
+    if prompt is not None and model.startswith(("retrieval:", "nearest:")):
         raise ConfigError(f"{model} is no language model, so it cannot be prompted")
     if model.startswith("retrieval:"):
         from worldloom.lm.retrieval import RetrievalLM
 
         return RetrievalLM.open(model.removeprefix("retrieval:"))
+    if model.startswith("nearest:"):
+        from worldloom.lm.nearest import NearestLM
+
+        return NearestLM.open(model.removeprefix("nearest:"))
     from worldloom.lm.session import LocalLM
 
     return LocalLM(model, prompt=prompt)

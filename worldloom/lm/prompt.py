@@ -48,18 +48,22 @@ def zero_shot() -> Prompt:
 
 
 def few_shot(path: Path, shots: int = SHOTS) -> Prompt:
-    """Instructions and the shortest won episodes of a trajectories file, each of another task.
+    """Instructions and the shortest won episodes of a trajectories file, each of another task; where nothing says how
+    any episode ended, the shortest ones.
 
     Raises:
         ConfigError: it has not as many.
         DataError: it cannot be read.
     """
-    won = {t.task.id: t for t in sorted(read(path), key=_length, reverse=True) if t.outcome == "success"}
-    chosen = sorted(won.values(), key=_length)[:shots]
+    told = sorted((t for t in read(path) if t.steps), key=_length, reverse=True)
+    known = any(t.outcome in ("success", "failure") for t in told)
+    usable = {t.task.id: t for t in told if t.outcome == "success" or not known}
+    chosen = sorted(usable.values(), key=_length)[:shots]
     if len(chosen) < shots:
-        raise ConfigError(f"{path} has {len(chosen)} tasks that were won; {shots} are needed as examples")
-    told = "\n\n".join(f"Example {n}. It begins:\n\n{_example(t)}" for n, t in enumerate(chosen, 1))
-    return Prompt(f"{INSTRUCTIONS}\n\n{told}\n\nThis is how it begins now:", shots, path.as_posix())
+        of = "tasks that were won" if known else "tasks"
+        raise ConfigError(f"{path} has {len(chosen)} {of}; {shots} are needed as examples")
+    shown = "\n\n".join(f"Example {n}. It begins:\n\n{_example(t)}" for n, t in enumerate(chosen, 1))
+    return Prompt(f"{INSTRUCTIONS}\n\n{shown}\n\nThis is how it begins now:", shots, path.as_posix())
 
 
 def _length(trajectory: Trajectory) -> int:

@@ -17,6 +17,7 @@ from worldloom.trajectory import ESCAPED, Trajectory
 
 PIECE = re.compile(r"\s*\w+|\s*[^\w\s]|\s+$")
 WORD = re.compile(r"\w+|[^\w\s]")
+CALLED = ['"', "name", '"', ":", '"']  # how a call in JSON goes on after its brace
 END = "\x01"  # the end of a reply, as a piece
 SLOT = "\x00"  # begins the name of an open place: its index in the action's words
 RARE = 3  # replies seen less often are not kept
@@ -36,7 +37,9 @@ class Action:
 
     def __init__(self, text: str):
         self.words = WORD.findall(text)
-        self.form = f"{self.words[0] if self.words else ''} {len(self.words)}"
+        called = self.words[1:6] == CALLED  # tools, not braces, tell calls apart
+        first = self.words[6:7] if called else self.words[:1]
+        self.form = f"{''.join(first)} {len(self.words)}"
 
     def open(self, part: str, last: int = -1) -> tuple[str, int]:
         """A reply's piece, left open if it repeats the action; and which of its words, -1 if none.

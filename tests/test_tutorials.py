@@ -1,0 +1,97 @@
+"""Each tutorial's commands and Python, in order, at small size: some records, a tiny model, one step of training."""
+
+import gzip
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.test_readme import ROOT, blocks, commands
+from worldloom.cli import app
+from worldloom.runs import read_json
+
+TUTORIALS = ROOT / "docs" / "tutorials"
+NEEDS_A_SERVER = "llm:"
+SMALL = ("steps=1", "batch=1", "max_tokens=2500", "precision=float32")
+WINDOW = 2600  # tokens; a first observation may have more than 1,700
+
+
+@pytest.fixture(scope="module")
+def model(tiny_lm_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model with a longer window: its positions have no weights."""
+    folder = tmp_path_factory.mktemp("longer") / "model"
+    shutil.copytree(tiny_lm_folder, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": WINDOW}))
+    return folder
+
+
+def airline(data: Path, to: Path) -> int:
+    """The first runs on eight requests."""
+    with gzip.open(data / "tau-bench" / "gpt-4o-airline.json.gz") as file:
+        rows = [row for row in json.load(file) if row["task_id"] < 8 and row["trial"] < 2]
+    with gzip.open(to / "gpt-4o-airline.json.gz", "wt") as file:
+        json.dump(rows, file)
+    return len(rows)
+
+
+def swe_agent(data: Path, to: Path) -> int:
+    shutil.copytree(data / "swe-agent", to / "swe-agent")
+    return len(list((to / "swe-agent").iterdir()))
+
+
+def toolbench(data: Path, to: Path) -> int:
+    (source,) = (data / "toolbench").glob("toolbench_runs_*.jsonl.gz")
+    with gzip.open(source, "rt", encoding="utf-8") as file:
+        rows = [line for line, _ in zip(file, range(32), strict=False)]
+    (to / "toolbench_runs.jsonl").write_text("".join(rows), encoding="utf-8")
+    return len(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "world", "records", "folder"),
+    [
+        ("support-desk", "airline", airline, "tau-bench"),
+        ("developer-tools", "terminal", swe_agent, "swe-agent"),
+        ("tool-apis", "apis", toolbench, "toolbench"),
+    ],
+)
+def test_a_tutorial(
+    name: str, world: str, records: Callable[[Path, Path], int], folder: str, data_dir: Path, model: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    if not (data_dir / folder).is_dir():
+        pytest.skip(f"no logs at {data_dir / folder}")
+    count = records(data_dir, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    page = TUTORIALS / f"{name}.md"
+    for words in commands(page):
+        if not any(word.startswith(NEEDS_A_SERVER) for word in words):
+            done = CliRunner().invoke(app, small(words, model), input=":actions\n:quit\n")
+            assert done.exit_code == 0, (words, done.output, done.exception)
+    for code in blocks(page, "python"):
+        exec(compile(code, str(page), "exec"), {})
+    ingest = read_json(tmp_path / world / "metrics.json")["ingest"]
+    assert (ingest["records"], ingest["episodes"], ingest["skipped"], ingest["unaccounted"]) == (count, count, {}, 0)
+    assert sum(ingest["became"].values()) == count
+    assert read_json(tmp_path / world / "metrics.json")["one_step"]["n_steps"] > 0
+    assert os.listdir(tmp_path / world / "model")
+
+
+def small(words: list[str], model: Path) -> list[str]:
+    """A command of a page, so that it takes seconds."""
+    if words[0] != "build":
+        return words
+    kept = list(words)
+    if "--minutes" in kept:
+        at = kept.index("--minutes")
+        del kept[at : at + 2]
+    return [*kept, "--model", str(model), *(word for setting in SMALL for word in ("--set", setting))]
+
+
+def test_every_tutorial_is_run() -> None:
+    assert {path.stem for path in TUTORIALS.glob("*.md")} == {"support-desk", "developer-tools", "tool-apis"}
