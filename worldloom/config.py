@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from worldloom.errors import ConfigError, suggest
 from worldloom.lm.hf import DEFAULT_MODEL
+from worldloom.role import Learns, Says
 from worldloom.tokens import Overflow
 
 Schedule = Literal["constant", "linear", "cosine"]
@@ -49,12 +50,18 @@ class TrainConfig:
     seed: int = 0
     mixture: Mapping[str, float] | None = None  # environment -> weight of its episodes; None: all episodes alike
     name_environment: bool | None = None  # in the system message; None: as the model does, and where there are several
+    learns: Learns = "world"  # what is said by the world, or what is done by the agent
+    says: Says = "actions"  # of a policy: the action alone, or ReAct's thought and action
+    change_role: bool = False  # allow to make a policy of a world model, or the reverse
+    keep: Literal["all", "success"] = "all"  # which episodes to learn from
+    episodes: int | None = None  # how many of them, drawn by the seed; None is all
+    imagined: float | None = None  # share of imagined ones among them; None takes them as they come
 
     def __post_init__(self) -> None:
         for name in ("epochs", "learning_rate", "batch", "micro_batch", "save_minutes"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be above 0")
-        for name in ("steps", "minutes", "max_tokens", "lora_rank"):
+        for name in ("steps", "minutes", "max_tokens", "lora_rank", "episodes"):
             if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
                 raise ConfigError(f"{name} is {value}; it must be above 0, or left out")
         for name in ("warmup_steps", "max_grad_norm", "weight_decay"):
@@ -62,9 +69,28 @@ class TrainConfig:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be 0 or more")
         if self.batch % self.micro_batch:
             raise ConfigError(f"batch ({self.batch}) must be a multiple of micro_batch ({self.micro_batch})")
+        self._check_choice()
         for env, weight in (self.mixture or {}).items():
             if not 0 < weight < math.inf:
                 raise ConfigError(f"mixture gives {env!r} the weight {weight}; it must be above 0")
+
+    def _check_choice(self) -> None:
+        if self.imagined is not None and not 0 <= self.imagined <= 1:
+            raise ConfigError(f"imagined is {self.imagined}; it is a share from 0 to 1")
+        if self.learns == "world" and self.says != "actions":
+            raise ConfigError(f"says={self.says} is how a policy speaks; give learns=policy, too")
+        if self.learns == "policy" and self.overflow == "window":
+            raise ConfigError("overflow=window would join observations that a policy saw apart; use cut or drop")
+
+    def recorded(self) -> dict[str, Any]:
+        """As a run keeps them; a setting that came later is left out where it changes nothing, so that runs from
+        before it go on."""
+        kept = {f.name: getattr(self, f.name) for f in fields(self)}
+        usual = {f.name: f.default for f in fields(self) if f.name in LATER}
+        return {name: value for name, value in kept.items() if name not in usual or value != usual[name]}
+
+
+LATER = ("learns", "says", "change_role", "keep", "episodes", "imagined")
 
 
 def described() -> list[str]:

@@ -7,8 +7,8 @@ from worldloom.runs import read_json
 
 FILE = "train.json"
 KEPT = (
-    "base", "data", "environments", "trajectories", "trajectories_seen", "tokens_seen", "epochs", "steps", "seconds",
-    "trainable_parameters",
+    "base", "learns", "says", "data", "environments", "trajectories", "trajectories_seen", "tokens_seen", "epochs",
+    "steps", "seconds", "trainable_parameters", "updates",
 )  # fmt: skip
 
 

@@ -1,11 +1,10 @@
-"""Stage 2: trajectories -> world model, by supervised fine-tuning on transformers' own Trainer."""
+"""Stage 2: trajectories -> world model or policy, by supervised fine-tuning on transformers' own Trainer."""
 
 import json
 import logging
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +17,9 @@ from worldloom.lm.hf import load_model, load_tokenizer, resolve, window
 from worldloom.lm.replies import Replies
 from worldloom.mixture import MixedOrder, check_weights
 from worldloom.naming import Naming
+from worldloom.role import Role, check_change
 from worldloom.runs import fingerprint, open_run, read_json, write_json
+from worldloom.selection import select
 from worldloom.tokens import ChatFormat, Encoded, Overflow
 from worldloom.trainer import WorldTrainer
 from worldloom.trajectory import MESSAGES, BadLine, Trajectory, read, scan
@@ -31,9 +32,10 @@ COUNTED = ("trajectories", "tokens", "loss_tokens", "too_long", "unsayable", "st
 def train(data: Sequence[Path], out: Path, config: TrainConfig | None = None) -> dict[str, Any]:
     """Fine-tune a language model on the trajectories of some files, and write it to ``out/model``.
 
-    With it go what the environments usually replied (``replies.json``), for drafting answers, whether the system
-    message names the environment (``protocol.json``), and what the model was trained on (``train.json``).
-    ``config.model`` may itself be a trained model: it is then trained on, and all three are kept and added to.
+    With it go what was usually said (``replies.json``), for drafting answers; whether the system message names the
+    environment, and whether the model is a world or a policy (``protocol.json``); and what it was trained on
+    (``train.json``). ``config.model`` may itself be a trained model: it is then trained on, and all three are kept and
+    added to.
 
     Started again with the same settings it goes on from its last whole checkpoint; a finished run is left alone.
     Runs on one device as it is, on several under ``accelerate launch``.
@@ -44,34 +46,43 @@ def train(data: Sequence[Path], out: Path, config: TrainConfig | None = None) ->
 
     Raises:
         DataError: no usable trajectory.
-        ConfigError: a setting is out of range, or ``out`` holds a run with others.
+        ConfigError: a setting is out of range, ``out`` holds a run with others, or the model would change its role.
         ModelError: the model cannot be loaded.
     """
     config = config or TrainConfig()
-    trajectories = load_all(data)
+    trajectories = select(load_all(data), config)
     groups = by_environment(trajectories)
     check_weights(config.mixture, groups)
     settings = {
-        "stage": "train", "data": [path.as_posix() for path in data], "fingerprint": fingerprint(data), **asdict(config)
+        "stage": "train", "data": [path.as_posix() for path in data], "fingerprint": fingerprint(data),
+        **config.recorded(),
     }  # fmt: skip
     if (out / "config.json").exists():
         open_run(out, settings)
     if (out / "train.json").exists():
         found: dict[str, Any] = read_json(out / "train.json")
         return found
+    base, role = Path(resolve(config.model)), Role(config.learns, config.says)
+    before = Role.load(base)
+    check_change(role, before, config.change_role, config.model)
     tokenizer, model = load_tokenizer(config.model), load_model(config.model)
-    base = Path(resolve(config.model))
-    naming, replies = Naming.load(base).learning(groups, config.name_environment), Replies.load(base)
-    corpus = gather(groups, ChatFormat(tokenizer, naming), _budget(config, window(model)), config)
+    naming = Naming.load(base).learning(groups, config.name_environment)
+    replies = Replies.load(base) if before in (None, role) else Replies()
+    corpus = gather(groups, ChatFormat(tokenizer, naming, role), _budget(config, window(model)), config)
     open_run(out, settings)  # no sooner: a mistake leaves no run behind
     trainer = WorldTrainer.of(_with_lora(model, config), corpus.episodes, out / "checkpoints", config, corpus.order)
     trainer.train(resume_from_checkpoint=last_checkpoint(out / "checkpoints"))
-    about = {**lineage(config.model), "data": [path.as_posix() for path in data], **amounts(corpus, trainer)}
+    about = {
+        **lineage(config.model), **role.record(), "data": [path.as_posix() for path in data],
+        **amounts(corpus, trainer),
+    }  # fmt: skip
     metrics = about | _saved(trainer, out, about["tokens_seen"])
     if trainer.is_world_process_zero():
         corpus.chat.tokenizer.save_pretrained(out / "model")
         naming.save(out / "model")
-        replies.learn(trajectories).save(out / "model")
+        role.save(out / "model")
+        learnt = replies.learn(trajectories) if role.learns == "world" else replies.learn_actions(trajectories, role)
+        learnt.save(out / "model")
         _conclude(trainer, out, metrics)
     return metrics
 

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from worldloom.agents import AgentSpec
+from worldloom.collect import imagine
 from worldloom.envs.worker import Job
 from worldloom.errors import ConfigError, ModelError
-from worldloom.evaluate.consistency import consistency_metrics, imagine, outcome, record, replay_job
+from worldloom.evaluate.consistency import consistency_metrics, outcome, record, replay_job
 from worldloom.trajectory import AgentRef, EnvRef, Failure, Step, TaskRef, Trajectory, read
 
 

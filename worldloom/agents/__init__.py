@@ -25,6 +25,7 @@ AGENTS = {
     "gold": "worldloom.agents.gold:GoldFollower",
     "noisy-gold": "worldloom.agents.slips:NoisyGold",
     "llm": "worldloom.agents.llm:LLMAgent",
+    "policy": "worldloom.agents.policy:PolicyAgent",
     "replay": "worldloom.agents.gold:Replay",
 }
 SECRET = re.compile(r"api_?key|password|secret|access_token", re.IGNORECASE)

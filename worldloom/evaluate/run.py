@@ -20,12 +20,13 @@ from worldloom.envs.worker import Job
 from worldloom.errors import ConfigError, ProtocolError
 from worldloom.evaluate.anchoring import check_anchors, run_anchored
 from worldloom.evaluate.confidence import TARGET
-from worldloom.evaluate.consistency import AT_ONCE, REAL, W2R, Realities, play_real, run_imagined
+from worldloom.evaluate.consistency import REAL, W2R, Realities, play_real, run_imagined
 from worldloom.evaluate.metrics import RECORDS, measured, publish
 from worldloom.evaluate.one_step import answer_episode, score_episodes
 from worldloom.lineage import training_of
 from worldloom.progress import progress
 from worldloom.rollout import MAX_STEPS
+from worldloom.rollouts import AT_ONCE
 from worldloom.runs import Log, begin, fingerprint, open_run, provenance, read_records
 from worldloom.trajectory import EnvRef, Trajectory, read
 
