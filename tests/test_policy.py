@@ -241,3 +241,17 @@ def test_new_weights_are_taken_over(policy: Path, tiny_lm_folder: Path) -> None:
 
 def test_walkers_are_policies_of_another_kind() -> None:
     assert not Walker.together and PolicyAgent.together
+
+
+def test_a_policy_can_be_forked_and_told_what_was_done_in_its_name(policy: Path) -> None:
+    gold = PolicyAgent(str(policy))
+    first = Corridor().reset("train-0")
+    gold.begin(Start("train-0", first.text, first.instruction, 0))
+    twin = gold.fork()
+    said = gold.act(first.text).action
+    assert twin.act(first.text).action == said
+    assert twin.lm is gold.lm
+    twin.did("look")
+    twin.act("There is nothing here.")
+    assert twin.session is not None and isinstance(twin.lm, LocalLM)
+    assert "<|im_start|>assistant\nlook<|im_end|>" in twin.lm.chat.tokenizer.decode(twin.session.ids)  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 
 from worldloom.cli_data import app as data_app
 from worldloom.cli_logs import app as logs_app
+from worldloom.cli_practice import app as practice_app
 from worldloom.cli_text import pairs, show
 from worldloom.errors import ConfigError, EnvError, WorldloomError
 
@@ -21,6 +22,7 @@ envs_app = typer.Typer(help="List the environments, or check some.")
 app.add_typer(envs_app, name="envs")
 app.add_typer(logs_app)
 app.add_typer(data_app)
+app.add_typer(practice_app)
 STOPPED = 130
 
 Env = Annotated[str, typer.Option("--env", help="Environment; `worldloom envs` lists them.")]
@@ -136,7 +138,7 @@ def train(
         list[str] | None, typer.Option("--set", "-s", help="KEY=VALUE over the config; repeatable; see below.")
     ] = None,
 ) -> None:
-    """Fine-tune a language model into a world model."""
+    """Fine-tune a language model into a world model, or a policy (`-s learns=policy`)."""
     from worldloom.config import train_config
     from worldloom.train import train as run_train
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -16,6 +16,7 @@ from worldloom.lm.hf import DEFAULT_MODEL
 from worldloom.role import Learns, Says
 from worldloom.tokens import Overflow
 
+Settings = TypeVar("Settings")
 Schedule = Literal["constant", "linear", "cosine"]
 
 
@@ -113,16 +114,24 @@ def train_config(path: Path | None = None, values: Mapping[str, Any] | None = No
     Raises:
         ConfigError: the file cannot be read, a key is unknown, or a value is of the wrong kind.
     """
-    settings = {**(_load(path) if path else {}), **(values or {})}
-    known = TrainConfig.__dataclass_fields__
-    for key in settings:
+    return checked(TrainConfig, {**(_load(path) if path else {}), **(values or {})}, "training setting")
+
+
+def checked(kind: type[Settings], values: Mapping[str, Any], what: str = "setting") -> Settings:
+    """A dataclass of settings from their values.
+
+    Raises:
+        ConfigError: a key is unknown, or a value is of the wrong kind.
+    """
+    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    for key in values:
         if key not in known:
-            raise ConfigError(f"unknown training setting {key!r}{suggest(str(key), known)}")
+            raise ConfigError(f"unknown {what} {key!r}{suggest(str(key), known)}")
     try:
-        return TypeAdapter(TrainConfig).validate_python(settings)
+        return TypeAdapter(kind).validate_python(dict(values))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise ConfigError(f"training setting {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise ConfigError(f"{what} {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
 def _load(path: Path) -> dict[str, Any]:

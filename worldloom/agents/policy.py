@@ -1,5 +1,6 @@
 """A trained policy as the agent: a language model that learnt to act (``worldloom train -s learns=policy``)."""
 
+import copy
 import threading
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from worldloom.errors import ConfigError
 from worldloom.lm.base import PolicyLM, WorldSession, open_policy
 from worldloom.lm.hf import resolve
 from worldloom.role import Role
+from worldloom.trajectory import Step
 
 KEPT = 2  # models in memory at once
 MAX_NEW_TOKENS = {"actions": 64, "react": 256}
@@ -60,6 +62,7 @@ class PolicyAgent(Agent):
             ModelError: the model cannot be loaded, or is no policy.
         """
         self.lm = self.lm or shared(self.model)
+        self._newest = start.text
         self._sampling = self._draw_by(self.rng(start).getrandbits(31)) if self.temperature else None
         self.session = self.lm.policy(start.instruction, start.text, self.env)
 
@@ -75,8 +78,29 @@ class PolicyAgent(Agent):
             ContextOverflow: the episode has outgrown the model's window.
         """
         assert self.lm is not None and self.session is not None, "begin comes first"
+        self._newest = observation
         limit = self.max_new_tokens or MAX_NEW_TOKENS[self.lm.role.says]
         return decision(self.session.step(observation, limit, self._sampling), self.lm.role)
+
+    def did(self, action: str) -> None:
+        """Hear that another action than the one just said was taken; the history then has that one."""
+        assert self.session is not None, "begin comes first"
+        self.session.rewind()
+        self.session.hear(self._newest, self._answered(action))
+
+    def _answered(self, action: str) -> str:
+        assert self.lm is not None, "begin comes first"
+        return self.lm.role.answer(Step(action=action, observation=""))
+
+    def fork(self, seed: int | None = None) -> "PolicyAgent":
+        """The same agent at the same moment, to go on by itself; the weights are shared. With a ``seed``, what it draws
+        from here on depends on that."""
+        assert self.session is not None, "begin comes first"
+        twin = type(self)(**self.params)
+        twin.lm, twin.session, twin._newest = self.lm, self.session.fork(), self._newest
+        drawn = self.temperature and seed is not None
+        twin._sampling = self._draw_by(seed or 0) if drawn else copy.deepcopy(self._sampling)
+        return twin
 
 
 def decision(text: str, role: Role) -> Decision:
