@@ -131,8 +131,9 @@ def play(path: Path, env: EnvSpec, jobs: Iterable[Job], workers: int, like: Iter
 
 def _played(env: EnvSpec, jobs: Sequence[Job], workers: int, check: Callable[[EnvRef], None]) -> Iterator[Trajectory]:
     """Agents that keep a model act here, and many at once; the others beside their engines."""
-    here = [job for job in jobs if job.agent.build().together]
-    there = [job for job in jobs if job not in here] if here else list(jobs)
+    here, there = [], []
+    for job in jobs:
+        (here if job.agent.build().together else there).append(job)
     if there:
         with EnvPool(env, workers=min(workers, len(there))) as pool:
             check(pool.env_ref)

@@ -36,7 +36,10 @@ def undecided(tiny_lm_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
         for n in range(8) for door in ("left", "right")
     ]  # fmt: skip
     write(out / "both.jsonl", episodes)
-    train([out / "both.jsonl"], out / "run", settings(tiny_lm_folder, learns="policy", steps=25, batch=16))
+    learnt = settings(
+        tiny_lm_folder, learns="policy", steps=40, batch=16, micro_batch=16, learning_rate=5e-3
+    )  # fmt: skip
+    train([out / "both.jsonl"], out / "run", learnt)
     return out / "run"
 
 
@@ -65,7 +68,7 @@ def test_reward_alone_teaches_the_right_door(undecided: Path, tmp_path: Path) ->
         save_every=6,
     )
     before = chance(undecided)
-    assert 0.2 <= before <= 0.8
+    assert 0.1 <= before <= 0.85
     told = grpo(tmp_path, Place(DOORS), str(undecided), config=config)
     assert chance(tmp_path) >= 0.9
     assert (told["updates"], told["learns"], told["method"]) == (12, "policy", "grpo")

@@ -6,6 +6,7 @@ for whole episodes; what the environment said in them is masked (``env_mask``), 
 
 import json
 import logging
+import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -204,6 +205,9 @@ def _trainer(out: Path, policy: str, tasks: Sequence[str], source: Rollouts, con
     from transformers import PrinterCallback
     from trl import GRPOTrainer
 
+    os.environ.setdefault(
+        "TRL_EXPERIMENTAL_SILENCE", "1"
+    )  # that rollout_func may change: tested, and the version bounded
     trainer = GRPOTrainer(
         model=load_model(policy),
         args=_arguments(out / "checkpoints", config),

@@ -180,9 +180,9 @@ def _measured(
 
 def _cost(names: Sequence[str], recipe: Recipe, told: Mapping[str, Record]) -> dict[str, int]:
     """Steps that were played for all that an arm goes back to, as far as this run played them."""
-    real = sum(told[n].get("real_steps", told[n]["steps"] if recipe.stages[n]["do"] == "collect" else 0)
-               for n in names if n in told)  # fmt: skip
-    return {"real_steps": real, "imagined_steps": sum(told[n].get("imagined_steps", 0) for n in names if n in told)}
+    played = [(recipe.stages[name]["do"], told[name]) for name in names if name in told]
+    real = [record.get("steps" if kind == "collect" else "real_steps", 0) for kind, record in played]
+    return {"real_steps": sum(real), "imagined_steps": sum(record.get("imagined_steps", 0) for _, record in played)}
 
 
 def agent_of(text: str | Mapping[str, Any]) -> AgentSpec:
