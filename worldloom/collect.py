@@ -131,7 +131,8 @@ def play(path: Path, env: EnvSpec, jobs: Iterable[Job], workers: int, like: Iter
 
 def _played(env: EnvSpec, jobs: Sequence[Job], workers: int, check: Callable[[EnvRef], None]) -> Iterator[Trajectory]:
     """Agents that keep a model act here, and many at once; the others beside their engines."""
-    here, there = [], []
+    here: list[Job] = []
+    there: list[Job] = []
     for job in jobs:
         (here if job.agent.build().together else there).append(job)
     if there:

@@ -24,3 +24,10 @@ def draw(path: Path, checks: Sequence[dict[str, Any]]) -> None:
     axes.set(ylim=(-0.02, 1.02), xlabel="round or update", ylabel="share")
     axes.legend(frameon=False)
     figure.savefig(path, format="svg", metadata={"Date": None})
+
+
+def false_successes(checks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What a guard's checks add to the reward's curve."""
+    return [
+        {"at": check["at"], "false_success": check["false_success"]} for check in checks if "false_success" in check
+    ]

@@ -279,7 +279,7 @@ def _save(trainer: Any, lm: LocalLM, policy: str, out: Path) -> None:
 
 
 def _conclude(out: Path, policy: str, lm: LocalLM, source: Rollouts, seconds: float) -> dict[str, Any]:
-    from worldloom.practice.curve import draw
+    from worldloom.practice.curve import draw, false_successes
 
     updates = list({record["at"]: record for record in read_records(out / UPDATES)}.values())
     steps = sum(record["steps"] for record in updates)
@@ -290,9 +290,7 @@ def _conclude(out: Path, policy: str, lm: LocalLM, source: Rollouts, seconds: fl
         "real_steps": 0 if imagined else steps, "imagined_steps": steps if imagined else 0,
         **({"stopped": source.stopped} if source.stopped else {}),
     }  # fmt: skip
-    checks = source.guard.checks if source.guard else []
-    draw(out / "reward.svg", [*updates, *({"at": c["at"], "false_success": c["false_success"]} for c in checks
-                                          if "false_success" in c)])  # fmt: skip
+    draw(out / "reward.svg", [*updates, *false_successes(source.guard.checks if source.guard else [])])
     write_json(out / "model" / "train.json", found)
     write_json(out / "train.json", found)
     return found

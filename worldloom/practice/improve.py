@@ -145,11 +145,19 @@ class _Run:
                 found["stopped"] = f"round {number}: {why}"
                 logger.warning("stopped in round %d: %s", number, why)
                 break
-            agent = AgentSpec("policy", {"model": self._learn(number).as_posix()})
+            as_before = agent.params if agent.name == "policy" else {}
+            agent = AgentSpec("policy", {**as_before, "model": self._learn(number).as_posix()})
             self._publish(number)
+        self._draw(found["rounds"])
         steps = sum(told["steps"] for told in found["rounds"])
         imagined = self.ground.place.imagined
         return {**found, "real_steps": 0 if imagined else steps, "imagined_steps": steps if imagined else 0}
+
+    def _draw(self, rounds: Sequence[Mapping[str, Any]]) -> None:
+        from worldloom.practice.curve import draw, false_successes
+
+        points = [{"at": told["round"], "reward": told["success"]} for told in rounds]
+        draw(self.out / "reward.svg", [*points, *false_successes(self.guard.checks if self.guard else [])])
 
     def folder(self, number: int) -> Path:
         return self.out / f"round-{number}"
