@@ -46,17 +46,10 @@ def env_spec(name: str, options: list[str] | None) -> Any:
 
 
 def agent_specs(texts: list[str] | None) -> list[Any]:
-    """Agents as the command line names them: NAME or NAME:KEY=VALUE,KEY=VALUE; NAME may be MODULE:CLASS."""
+    """Agents as the command line names them; see ``AgentSpec.parse``."""
     from worldloom.agents import AgentSpec
 
-    found = []
-    for text in texts or []:
-        name, _, params = text.partition(":")
-        if params and "=" not in params.partition(":")[0]:
-            own_class, _, params = params.partition(":")
-            name = f"{name}:{own_class}"
-        found.append(AgentSpec(name, pairs(params.split(",") if params else [])))
-    return found
+    return [AgentSpec.parse(text) for text in texts or []]
 
 
 @app.command()

@@ -51,13 +51,13 @@ def imagine(
     workers: Workers = 2,
 ) -> None:
     """Let agents play inside a world model, and keep what they won there as training data."""
-    from worldloom.cli import agent_specs
+    from worldloom.agents import AgentSpec
     from worldloom.practice.synthesize import synthesize
 
     chosen: Any = keep
     show(
         synthesize(
-            out, _place(env, option, starts, workers), agent_specs(agent), split, tasks=tasks, samples=samples,
+            out, _place(env, option, starts, workers), [AgentSpec.parse(text) for text in agent], split, tasks=tasks, samples=samples,
             seed=seed, max_steps=max_steps, keep=chosen, least_confidence=least_confidence,
         )
     )  # fmt: skip
@@ -80,14 +80,14 @@ def improve(
     workers: Workers = 2,
 ) -> None:
     """Improve a policy by what it wins (expert iteration), in a real or an imagined environment."""
-    from worldloom.cli import agent_specs
+    from worldloom.agents import AgentSpec
     from worldloom.practice.guard import GuardConfig
     from worldloom.practice.improve import ImproveConfig
     from worldloom.practice.improve import improve as run_improve
 
     show(
         run_improve(
-            out, _place(env, option, starts, workers), agent_specs([agent])[0], split,
+            out, _place(env, option, starts, workers), AgentSpec.parse(agent), split,
             settings(ImproveConfig, set_), settings(GuardConfig, guard), train=pairs(train), data=data or [],
         )
     )  # fmt: skip

@@ -190,10 +190,7 @@ def agent_of(text: str | Mapping[str, Any]) -> AgentSpec:
     if isinstance(text, Mapping):
         return AgentSpec(str(text["name"]), {key: value for key, value in text.items() if key != "name"})
     if "=" in text or "/" not in text:
-        from worldloom.cli import agent_specs
-
-        found: AgentSpec = agent_specs([text])[0]
-        return found
+        return AgentSpec.parse(text)
     return AgentSpec("policy", {"model": text})
 
 
