@@ -57,8 +57,8 @@ def imagine(
     chosen: Any = keep
     show(
         synthesize(
-            out, _place(env, option, starts, workers), [AgentSpec.parse(text) for text in agent], split, tasks=tasks, samples=samples,
-            seed=seed, max_steps=max_steps, keep=chosen, least_confidence=least_confidence,
+            out, _place(env, option, starts, workers), [AgentSpec.parse(text) for text in agent], split, tasks=tasks,
+            samples=samples, seed=seed, max_steps=max_steps, keep=chosen, least_confidence=least_confidence,
         )
     )  # fmt: skip
 

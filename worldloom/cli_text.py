@@ -7,7 +7,6 @@ import typer
 
 from worldloom.texts import pairs
 
-
 __all__ = ["pairs", "show"]
 
 
