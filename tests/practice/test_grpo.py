@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from worldloom.envs import EnvSpec
 from worldloom.envs.check import check_env
 from worldloom.errors import ConfigError
 from worldloom.lm.session import LocalLM
-from worldloom.practice.grpo import GrpoConfig, grpo, reward, rewards
+from worldloom.practice.grpo import GrpoConfig, Rollouts, grpo, reward, rewards
 from worldloom.practice.guard import GuardConfig
 from worldloom.practice.place import Place
 from worldloom.rollout import broken, rollout
@@ -83,6 +84,28 @@ def test_reward_alone_teaches_the_right_door(undecided: Path, tmp_path: Path) ->
     before_bytes = (tmp_path / "rollouts.jsonl").stat().st_size
     assert grpo(tmp_path, Place(DOORS), str(undecided), config=config) == told  # a finished run is left alone
     assert (tmp_path / "rollouts.jsonl").stat().st_size == before_bytes
+
+
+def test_stopped_between_updates_it_goes_on(undecided: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("trl")
+    config = GrpoConfig(updates=2, tasks=2, tasks_per_update=2, samples=2, max_steps=1, save_every=1)
+    play = Rollouts.__call__
+
+    def interrupted(self: Rollouts, tasks: Any, trainer: Any) -> Any:
+        if trainer.state.global_step == 1:
+            raise KeyboardInterrupt
+        return play(self, tasks, trainer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Rollouts, "__call__", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            grpo(tmp_path, Place(DOORS), str(undecided), config=config)
+    assert not (tmp_path / "train.json").exists()
+    assert grpo(tmp_path, Place(DOORS), str(undecided), config=config)["updates"] == 2
+    assert [one["at"] for one in read_records(tmp_path / "updates.jsonl")] == [1, 2]  # the first was not played again
+    assert len(read(tmp_path / "rollouts.jsonl")) == 8
+    with pytest.raises(ConfigError, match="other settings"):
+        grpo(tmp_path, Place(DOORS), str(undecided), config=SMALL)
 
 
 def test_only_what_the_policy_said_is_reinforced(policy: Path, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def grpo(
     if (out / "train.json").exists():
         found: dict[str, Any] = read_json(out / "train.json")
         return found
-    begun, lm = time.monotonic(), LocalLM(policy, learns="policy")
+    lm = LocalLM(policy, learns="policy")
     with Ground(place, out) as ground, Log(out / ROLLOUTS) as rollouts, Log(out / UPDATES) as updates:
         tasks = place.tasks(split, config.tasks, config.seed)
         ground.prepare([(task, split, config.seed) for task in tasks])
@@ -112,7 +112,7 @@ def grpo(
         trainer = _trainer(out, policy, tasks, source, config)
         trainer.train(resume_from_checkpoint=last_checkpoint(out / "checkpoints"))
         _save(trainer, lm, policy, out)
-    return _conclude(out, policy, lm, source, time.monotonic() - begun)
+    return _conclude(out, policy, lm, source)
 
 
 def _check_installed() -> None:
@@ -136,6 +136,7 @@ class Rollouts:
         self.rollouts, self.updates, self.guard = rollouts, updates, guard
         self.since: list[Trajectory] = []  # the guard's last look
         self.stopped: str | None = None
+        self.clock = time.monotonic()  # the last update
 
     def __call__(self, tasks: Sequence[str], trainer: Any) -> dict[str, list[Any]]:
         """TRL's ``rollout_func``: an episode for each task id, of which each comes ``samples`` times."""
@@ -168,7 +169,8 @@ class Rollouts:
         for episode in played:
             self.rollouts.append(episode.model_copy(update={"update": update}).to_json())
         won = sum(t.outcome == "success" for t in played)
-        told = {"at": update, "reward": share(won, len(played)), "steps": steps_of(played)}
+        seconds, self.clock = time.monotonic() - self.clock, time.monotonic()
+        told = {"at": update, "reward": share(won, len(played)), "steps": steps_of(played), "seconds": seconds}
         self.updates.append(json.dumps(told))
         self.since += played
 
@@ -278,11 +280,12 @@ def _save(trainer: Any, lm: LocalLM, policy: str, out: Path) -> None:
     Replies.load(base).save(out / "model")
 
 
-def _conclude(out: Path, policy: str, lm: LocalLM, source: Rollouts, seconds: float) -> dict[str, Any]:
+def _conclude(out: Path, policy: str, lm: LocalLM, source: Rollouts) -> dict[str, Any]:
     from worldloom.practice.curve import draw, false_successes
 
     updates = list({record["at"]: record for record in read_records(out / UPDATES)}.values())
     steps = sum(record["steps"] for record in updates)
+    seconds = sum(record["seconds"] for record in updates) + time.monotonic() - source.clock
     imagined = source.ground.place.imagined
     found = {
         **lineage(policy), **lm.role.record(), "method": "grpo", "updates": len(updates), "seconds": round(seconds, 1),
