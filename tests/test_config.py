@@ -26,7 +26,7 @@ def test_values_go_over_the_file_and_the_file_over_the_defaults(tmp_path: Path) 
     ("text", "message"),
     [
         ("lerning_rate: 1", r"unknown training setting 'lerning_rate'; did you mean 'learning_rate'"),
-        ("zzz: 1", r"unknown training setting 'zzz'; known: batch, epochs, "),
+        ("zzz: 1", r"unknown training setting 'zzz'; known: batch, change_role, episodes, "),
         ("7: 1", r"unknown training setting 7"),
         ("batch: many", r"training setting batch: .*integer"),
         ("schedule: triangular", r"training setting schedule: .*'constant', 'linear' or 'cosine'"),

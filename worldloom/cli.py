@@ -13,6 +13,7 @@ from typer.core import TyperCommand
 from worldloom.cli_build import app as build_app
 from worldloom.cli_data import app as data_app
 from worldloom.cli_logs import app as logs_app
+from worldloom.cli_practice import app as practice_app
 from worldloom.cli_report import app as report_app
 from worldloom.cli_study import app as study_app
 from worldloom.cli_text import pairs, show
@@ -27,6 +28,7 @@ app.add_typer(data_app)
 app.add_typer(report_app)
 app.add_typer(study_app)
 app.add_typer(build_app)
+app.add_typer(practice_app)
 STOPPED = 130
 
 Env = Annotated[str, typer.Option("--env", help="Environment; `worldloom envs` lists them.")]
@@ -50,17 +52,10 @@ def env_spec(name: str, options: list[str] | None) -> Any:
 
 
 def agent_specs(texts: list[str] | None) -> list[Any]:
-    """Agents as the command line names them: NAME or NAME:KEY=VALUE,KEY=VALUE; NAME may be MODULE:CLASS."""
+    """Agents as the command line names them; see ``AgentSpec.parse``."""
     from worldloom.agents import AgentSpec
 
-    found = []
-    for text in texts or []:
-        name, _, params = text.partition(":")
-        if params and "=" not in params.partition(":")[0]:
-            own_class, _, params = params.partition(":")
-            name = f"{name}:{own_class}"
-        found.append(AgentSpec(name, pairs(params.split(",") if params else [])))
-    return found
+    return [AgentSpec.parse(text) for text in texts or []]
 
 
 @app.command()
@@ -141,7 +136,7 @@ def train(
         list[str] | None, typer.Option("--set", "-s", help="KEY=VALUE over the config; repeatable; see below.")
     ] = None,
 ) -> None:
-    """Fine-tune a language model into a world model."""
+    """Fine-tune a language model into a world model, or a policy (`-s learns=policy`)."""
     from worldloom.config import train_config
     from worldloom.train import train as run_train
 

@@ -5,27 +5,9 @@ from typing import Any
 
 import typer
 
-from worldloom.errors import ConfigError
+from worldloom.texts import pairs
 
-
-def value_of(text: str) -> Any:
-    """A value given on the command line: JSON where it is JSON, else the text itself."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def pairs(texts: list[str] | None) -> dict[str, Any]:
-    """KEY=VALUE texts as a dictionary.
-
-    Raises:
-        ConfigError: one has no "=".
-    """
-    for text in texts or []:
-        if "=" not in text:
-            raise ConfigError(f"{text!r} is not KEY=VALUE")
-    return {key: value_of(value) for key, _, value in (text.partition("=") for text in texts or [])}
+__all__ = ["pairs", "show"]
 
 
 def show(result: Any) -> None:

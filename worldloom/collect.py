@@ -17,6 +17,7 @@ from worldloom.envs.worker import Job
 from worldloom.errors import ConfigError, EnvError
 from worldloom.progress import progress
 from worldloom.rollout import MAX_STEPS
+from worldloom.rollouts import AT_ONCE, Engines, Play, asked, play_at_once
 from worldloom.runs import Log, open_run, write_json
 from worldloom.trajectory import EnvRef, Trajectory, read
 
@@ -129,14 +130,45 @@ def play(path: Path, env: EnvSpec, jobs: Iterable[Job], workers: int, like: Iter
 
 
 def _played(env: EnvSpec, jobs: Sequence[Job], workers: int, check: Callable[[EnvRef], None]) -> Iterator[Trajectory]:
-    if not jobs:
-        return
-    with EnvPool(env, workers=min(workers, len(jobs))) as pool:
-        check(pool.env_ref)
-        waiting: set[Future[Trajectory]] = {pool.submit(job) for job in jobs}
-        while waiting:
-            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            yield from (future.result() for future in done)
+    """Agents that keep a model act here, and many at once; the others beside their engines."""
+    here: list[Job] = []
+    there: list[Job] = []
+    for job in jobs:
+        (here if job.agent.build().together else there).append(job)
+    if there:
+        with EnvPool(env, workers=min(workers, len(there))) as pool:
+            check(pool.env_ref)
+            waiting: set[Future[Trajectory]] = {pool.submit(job) for job in there}
+            while waiting:
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+    if here:
+        with Engines(env) as engines:
+            check(engines.ref)
+            yield from play_at_once(here, engines.play, max(workers, AT_ONCE))
+
+
+def imagine(path: Path, jobs: Sequence[Job], play_one: Play, at_once: int = AT_ONCE) -> None:
+    """Play the jobs that a file lacks inside a world model, many at once, and append them to it as they end.
+
+    Where it is stopped, the episodes in flight are played to their end and kept; the others are not begun.
+
+    Raises:
+        ModelError: the model could not be asked (its server is gone, say); that is no episode's fault, so none of
+            them is recorded as failed for it.
+    """
+    with Log(path) as log:
+        done = {key(t) for t in read(path)}
+        missing = [job for job in jobs if job_key(job) not in done]
+
+        def keep(job: Job) -> Trajectory:
+            played = asked(play_one(job))
+            log.append(played.to_json())
+            return played
+
+        with progress("imagine", len(jobs), "episodes", len(jobs) - len(missing)) as advance:
+            for played in play_at_once(missing, keep, at_once):
+                advance(1, f"{len(played.steps)} steps, {played.outcome}")
 
 
 def key(trajectory: Trajectory) -> tuple[str, str, str, int | None]:

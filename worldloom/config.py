@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from worldloom.errors import ConfigError, suggest
 from worldloom.lm.hf import DEFAULT_MODEL
+from worldloom.role import Learns, Says
 from worldloom.tokens import Overflow
 
 Settings = TypeVar("Settings")
@@ -51,12 +52,18 @@ class TrainConfig:
     mixture: Mapping[str, float] | None = None  # environment -> weight of its episodes; None: all episodes alike
     snapshots: tuple[int, ...] | None = None  # episodes after which the model is kept as it is, in RUN/model-at-N
     name_environment: bool | None = None  # in the system message; None: as the model does, and where there are several
+    learns: Learns = "world"  # what is said by the world, or what is done by the agent
+    says: Says = "actions"  # of a policy: the action alone, or ReAct's thought and action
+    change_role: bool = False  # allow to make a policy of a world model, or the reverse
+    keep: Literal["all", "success"] = "all"  # which episodes to learn from
+    episodes: int | None = None  # how many of them, drawn by the seed; None is all
+    imagined: float | None = None  # share of imagined ones among them; None takes them as they come
 
     def __post_init__(self) -> None:
         for name in ("epochs", "learning_rate", "batch", "micro_batch", "save_minutes"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be above 0")
-        for name in ("steps", "minutes", "max_tokens", "lora_rank"):
+        for name in ("steps", "minutes", "max_tokens", "lora_rank", "episodes"):
             if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
                 raise ConfigError(f"{name} is {value}; it must be above 0, or left out")
         for name in ("warmup_steps", "max_grad_norm", "weight_decay"):
@@ -66,9 +73,28 @@ class TrainConfig:
             raise ConfigError(f"batch ({self.batch}) must be a multiple of micro_batch ({self.micro_batch})")
         if wrong := [count for count in self.snapshots or () if count < 1]:
             raise ConfigError(f"snapshots has {wrong[0]}; it must be numbers of episodes, 1 or more")
+        self._check_choice()
         for env, weight in (self.mixture or {}).items():
             if not 0 < weight < math.inf:
                 raise ConfigError(f"mixture gives {env!r} the weight {weight}; it must be above 0")
+
+    def _check_choice(self) -> None:
+        if self.imagined is not None and not 0 <= self.imagined <= 1:
+            raise ConfigError(f"imagined is {self.imagined}; it is a share from 0 to 1")
+        if self.learns == "world" and self.says != "actions":
+            raise ConfigError(f"says={self.says} is how a policy speaks; give learns=policy, too")
+        if self.learns == "policy" and self.overflow == "window":
+            raise ConfigError("overflow=window would join observations that a policy saw apart; use cut or drop")
+
+    def recorded(self) -> dict[str, Any]:
+        """As a run keeps them; a setting that came later is left out where it changes nothing, so that runs from
+        before it go on."""
+        kept = {f.name: getattr(self, f.name) for f in fields(self)}
+        usual = {f.name: f.default for f in fields(self) if f.name in LATER}
+        return {name: value for name, value in kept.items() if name not in usual or value != usual[name]}
+
+
+LATER = ("learns", "says", "change_role", "keep", "episodes", "imagined")
 
 
 def described() -> list[str]:
@@ -96,7 +122,7 @@ def train_config(path: Path | None = None, values: Mapping[str, Any] | None = No
     return validated(TrainConfig, {**(load_yaml(path) if path else {}), **(values or {})}, "training setting")
 
 
-def validated(kind: type[Settings], values: Mapping[str, Any], what: str) -> Settings:
+def validated(kind: type[Settings], values: Mapping[str, Any], what: str = "setting") -> Settings:
     """Settings of a dataclass, from values as YAML and JSON give them.
 
     Args:
@@ -110,7 +136,7 @@ def validated(kind: type[Settings], values: Mapping[str, Any], what: str) -> Set
         if key not in known:
             raise ConfigError(f"unknown {what} {key!r}{suggest(str(key), known)}")
     try:
-        return TypeAdapter(kind).validate_python(values)
+        return TypeAdapter(kind).validate_python(dict(values))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise ConfigError(f"{what} {'.'.join(map(str, first['loc']))}: {first['msg']}") from error

@@ -7,8 +7,8 @@ from worldloom.runs import read_json
 
 FILE = "train.json"
 KEPT = (
-    "base", "data", "environments", "trajectories", "trajectories_seen", "tokens_seen", "epochs", "steps", "seconds",
-    "trainable_parameters",
+    "base", "learns", "says", "data", "environments", "trajectories", "trajectories_seen", "tokens_seen", "epochs",
+    "steps", "seconds", "trainable_parameters", "updates",
 )  # fmt: skip
 
 
@@ -43,3 +43,11 @@ def lineage(model: str | Path) -> dict[str, Any]:
     if last is None:
         return {"base": str(model)}
     return {"base": str(model), "before": [*last.get("before", []), {key: last[key] for key in KEPT if key in last}]}
+
+
+def files_of(model: str) -> list[Path]:
+    """A model's files, as far as they lie here; also those that a name such as ``retrieval:PATH`` speaks of."""
+    places = [Path(part) for part in (model, *model.split(":")[1:])]
+    folders = [place / "model" if (place / "model").is_dir() else place for place in places]
+    found = [file for folder in folders if folder.is_dir() for file in sorted(folder.glob("*")) if file.is_file()]
+    return [*found, *(place for place in places if place.is_file())]

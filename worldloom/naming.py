@@ -14,6 +14,7 @@ from worldloom.runs import read_json, write_json
 FILE = "protocol.json"
 IMAGINED = "world-model:"  # before the name of an environment that was imagined
 UNKNOWN = "unknown"
+NAME_LINE = "Environment: {}\n"
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
 from worldloom.errors import DataError, ProtocolError
+from worldloom.naming import NAME_LINE
 from worldloom.trajectory import ESCAPED, BadLine, EnvRef, Step, TaskRef, Terminal, Trajectory, numbered_lines
 
 MARKERS: Mapping[Terminal, str] = {"success": " [SUCCESS]", "failure": " [FAILURE]"}
 CONTEXT_END = "\n\n"
-NAME_LINE = "Environment: {}\n"
 
 
 class Message(TypedDict):

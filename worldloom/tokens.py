@@ -13,6 +13,7 @@ from jinja2 import TemplateError
 from worldloom.errors import ContextOverflow, ModelError, ProtocolError
 from worldloom.naming import Naming
 from worldloom.protocol import said, system_text
+from worldloom.role import Role, policy_system
 from worldloom.trajectory import Trajectory
 
 Overflow = Literal["cut", "window", "drop"]
@@ -52,14 +53,15 @@ class Encoded:
 
 
 class ChatFormat:
-    """The pieces that a model's chat template puts around texts, as tokens; and whether it names the environment.
+    """The pieces that a model's chat template puts around texts, as tokens; whether it names the environment; and
+    whose part the model speaks. The other part is the user's.
 
     Raises:
         ModelError: the template does not keep messages' texts whole and in order.
     """
 
-    def __init__(self, tokenizer: Any, naming: Naming = Naming()):  # noqa: B008
-        self.tokenizer, self.naming = tokenizer, naming
+    def __init__(self, tokenizer: Any, naming: Naming = Naming(), role: Role = Role()):  # noqa: B008
+        self.tokenizer, self.naming, self.role = tokenizer, naming, role
         head, between, answer, after = self._pieces(tokenizer.chat_template or CHATML)
         self.head, self.before_action = self._ids(head), self._ids(between)
         self.before_answer = self._ids(answer)
@@ -118,8 +120,17 @@ class ChatFormat:
         text = system_text(initial_context, initial_observation, self.naming.of(env))
         return self.head + self._content(text) + self.before_action
 
+    def begin(self, instruction: str | None, first: str, env: str | None = None) -> list[int]:
+        """Tokens of a policy's system message and of the first observation, up to where its turn ends.
+
+        Raises:
+            ConfigError: the model has to be told the environment, and ``env`` says none.
+        """
+        system = policy_system(instruction, first, self.naming.of(env))
+        return self.head + self._content(system) + self.before_action + self._content(first)
+
     def action(self, text: str) -> list[int]:
-        """Tokens of an action, up to where the answer begins."""
+        """Tokens of an action (or of whatever is the other part's), up to where the answer begins."""
         return self._content(text) + self.before_answer
 
     def answer(self, text: str) -> list[int]:
@@ -141,19 +152,31 @@ class ChatFormat:
         Raises:
             ContextOverflow: the system message and one step do not fit.
         """
-        start = self.start(trajectory.initial_context, trajectory.initial_observation, trajectory.env.name)
-        steps = [(self.action(s.action), self.answer(said(s.observation, s.terminal))) for s in trajectory.steps]
+        start, steps = self._policy(trajectory) if self.role.learns == "policy" else self._world(trajectory)
         sizes = [len(action) + len(answer) + len(self.after_answer) for action, answer in steps]
         first, last = self._fitting(sizes, budget - len(start), overflow)
         if steps and first == last and overflow != "drop":
             raise ContextOverflow(
-                f"task {trajectory.task.id!r}: the initial context is {len(start)} tokens and a step {min(sizes)}, "
+                f"task {trajectory.task.id!r}: the beginning is {len(start)} tokens and a step {min(sizes)}, "
                 f"more than the budget of {budget}; shorten the context or take a model with a longer window"
             )
         encoded = self._joined(start, steps, first, last)
         encoded.trajectory = trajectory
-        encoded.spans = [span for span in encoded.spans if not trajectory.steps[span.step].not_recorded]
+        if self.role.learns == "world":
+            encoded.spans = [span for span in encoded.spans if not trajectory.steps[span.step].not_recorded]
         return encoded
+
+    def _world(self, trajectory: Trajectory) -> tuple[list[int], list[tuple[list[int], list[int]]]]:
+        """The beginning, and of each step what is asked (an action) and answered (what follows)."""
+        start = self.start(trajectory.initial_context, trajectory.initial_observation, trajectory.env.name)
+        return start, [(self.action(s.action), self.answer(said(s.observation, s.terminal))) for s in trajectory.steps]
+
+    def _policy(self, trajectory: Trajectory) -> tuple[list[int], list[tuple[list[int], list[int]]]]:
+        """The same for who acts: an observation is asked, an action answered; nothing follows the last action."""
+        start = self.begin(trajectory.task.instruction, trajectory.initial_observation, trajectory.env.name)
+        asked = [self.before_answer, *(self.action(step.observation) for step in trajectory.steps)]
+        answers = [self.answer(self.role.answer(step)) for step in trajectory.steps]
+        return start, list(zip(asked, answers, strict=False))
 
     def _fitting(self, sizes: list[int], room: int, overflow: Overflow) -> tuple[int, int]:
         # The text after the last answer is not written, so it need not fit.

@@ -1,4 +1,4 @@
-"""Stage 2: trajectories -> world model, by supervised fine-tuning on transformers' own Trainer."""
+"""Stage 2: trajectories -> world model or policy, by supervised fine-tuning on transformers' own Trainer."""
 
 import copy
 import json
@@ -6,7 +6,6 @@ import logging
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +18,9 @@ from worldloom.lm.hf import load_model, load_tokenizer, resolve, window
 from worldloom.lm.replies import Replies
 from worldloom.mixture import MixedOrder, check_weights
 from worldloom.naming import Naming
+from worldloom.role import Role, check_change
 from worldloom.runs import fingerprint, open_run, read_json, write_json
+from worldloom.selection import select
 from worldloom.tokens import ChatFormat, Encoded, Overflow
 from worldloom.trainer import Snapshots, WorldTrainer
 from worldloom.trajectory import MESSAGES, BadLine, Trajectory, read, scan
@@ -32,11 +33,11 @@ COUNTED = ("trajectories", "tokens", "loss_tokens", "too_long", "unsayable", "st
 def train(data: Sequence[Path], out: Path, config: TrainConfig | None = None) -> dict[str, Any]:
     """Fine-tune a language model on the trajectories of some files, and write it to ``out/model``.
 
-    With it go what the environments usually replied (``replies.json``), for drafting answers, whether the system
-    message names the environment (``protocol.json``), and what the model was trained on (``train.json``).
-    ``config.model`` may itself be a trained model: it is then trained on, and all three are kept and added to.
-    ``config.snapshots`` keeps what the model was after some numbers of episodes, in folders like ``out/model-at-100``,
-    each with what it had seen until then.
+    With it go what was usually said (``replies.json``), for drafting answers; whether the system message names the
+    environment, and whether the model is a world or a policy (``protocol.json``); and what it was trained on
+    (``train.json``). ``config.model`` may itself be a trained model: it is then trained on, and all three are kept and
+    added to. ``config.snapshots`` keeps what the model was after some numbers of episodes, in folders like
+    ``out/model-at-100``, each with what it had seen until then.
 
     Started again with the same settings it goes on from its last whole checkpoint; a finished run is left alone.
     Runs on one device as it is, on several under ``accelerate launch``.
@@ -47,29 +48,32 @@ def train(data: Sequence[Path], out: Path, config: TrainConfig | None = None) ->
 
     Raises:
         DataError: no usable trajectory.
-        ConfigError: a setting is out of range, or ``out`` holds a run with others.
+        ConfigError: a setting is out of range, ``out`` holds a run with others, or the model would change its role.
         ModelError: the model cannot be loaded.
     """
     config = config or TrainConfig()
-    trajectories = load_all(data)
+    trajectories = select(load_all(data), config)
     groups = by_environment(trajectories)
     check_weights(config.mixture, groups)
     settings = {
-        "stage": "train", "data": [path.as_posix() for path in data], "fingerprint": fingerprint(data), **asdict(config)
+        "stage": "train", "data": [path.as_posix() for path in data], "fingerprint": fingerprint(data),
+        **config.recorded(),
     }  # fmt: skip
     if (out / "config.json").exists():
         open_run(out, settings)
     if (out / "train.json").exists():
         found: dict[str, Any] = read_json(out / "train.json")
         return found
+    base, role = Path(resolve(config.model)), Role(config.learns, config.says)
+    before = Role.load(base)
+    check_change(role, before, config.change_role, config.model)
     tokenizer, model = load_tokenizer(config.model), load_model(config.model)
-    base = Path(resolve(config.model))
     naming = Naming.load(base).learning(groups, config.name_environment)
-    Replies.load(base)  # if they are broken, that is told now
-    corpus = gather(groups, ChatFormat(tokenizer, naming), _budget(config, window(model)), config)
+    replies = Replies.load(base) if before in (None, role) else Replies()
+    corpus = gather(groups, ChatFormat(tokenizer, naming, role), _budget(config, window(model)), config)
     open_run(out, settings)  # no sooner: a mistake leaves no run behind
     trainer = WorldTrainer.of(_with_lora(model, config), corpus.episodes, out / "checkpoints", config, corpus.order)
-    output = _Output(trainer, corpus, naming, data, out)
+    output = _Output(trainer, corpus, naming, replies, data, out)
     if config.snapshots:
         trainer.add_callback(Snapshots(trainer, config.snapshots, output.keep))
     trainer.train(resume_from_checkpoint=last_checkpoint(out / "checkpoints"))
@@ -278,13 +282,14 @@ class _Output(NamedTuple):
     trainer: WorldTrainer
     corpus: Corpus
     naming: Naming
+    replies: Replies
     data: Sequence[Path]
     out: Path
 
     def metrics(self) -> dict[str, Any]:
         """What was learnt so far, of what there is."""
-        told = {**lineage(self.trainer.config.model), "data": [path.as_posix() for path in self.data]}
-        told |= amounts(self.corpus, self.trainer)
+        told = {**lineage(self.trainer.config.model), **self.corpus.chat.role.record()}
+        told |= {"data": [path.as_posix() for path in self.data], **amounts(self.corpus, self.trainer)}
         return told | _went(self.trainer, told["tokens_seen"])
 
     def keep(self, count: int) -> None:
@@ -309,8 +314,12 @@ class _Output(NamedTuple):
 
     def _accompany(self, folder: Path, trajectories: Sequence[Trajectory], metrics: Mapping[str, Any]) -> None:
         self.corpus.chat.tokenizer.save_pretrained(folder)
+        role, replies = self.corpus.chat.role, copy.deepcopy(self.replies)
         self.naming.save(folder)
-        Replies.load(Path(resolve(self.trainer.config.model))).learn(trajectories).save(folder)
+        role.save(folder)
+        (replies.learn(trajectories) if role.learns == "world" else replies.learn_actions(trajectories, role)).save(
+            folder
+        )
         write_json(folder / "train.json", metrics)
 
 

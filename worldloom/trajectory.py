@@ -94,7 +94,10 @@ class Failure(_Record):
 
 
 class Trajectory(_Record):
-    """One episode (DESIGN: one trajectory schema, many doors)."""
+    """One episode (DESIGN: one trajectory schema, many doors).
+
+    ``imagined`` marks one that a world model answered; ``env.name`` says so too.
+    """
 
     schema_: Literal["worldloom/1"] = Field(SCHEMA, alias="schema")
     env: EnvRef
@@ -104,6 +107,7 @@ class Trajectory(_Record):
     agent: AgentRef | None = None
     steps: list[Step] = []
     error: Failure | None = None
+    imagined: bool | None = None
 
     @property
     def outcome(self) -> Outcome | None:

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from worldloom.agents import AgentSpec
+from worldloom.collect import imagine
 from worldloom.envs.worker import Job
 from worldloom.errors import ConfigError, ModelError
 from worldloom.evaluate.agreement import outcome, tau_b
-from worldloom.evaluate.consistency import consistency_metrics, imagine, record, replay_job
+from worldloom.evaluate.consistency import consistency_metrics, record, replay_job
 from worldloom.trajectory import AgentRef, EnvRef, Failure, Step, TaskRef, Trajectory, read
 
 

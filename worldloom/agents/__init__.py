@@ -10,6 +10,7 @@ from worldloom.agents.base import Agent, Decision, Start
 from worldloom.envs import construct, imported, suggest
 from worldloom.errors import ConfigError, WorldloomError
 from worldloom.runs import as_json
+from worldloom.texts import pairs
 
 AGENTS = {
     "scripted-alfworld": "worldloom.agents.alfworld:ALFWorldAgent",
@@ -25,6 +26,7 @@ AGENTS = {
     "gold": "worldloom.agents.gold:GoldFollower",
     "noisy-gold": "worldloom.agents.slips:NoisyGold",
     "llm": "worldloom.agents.llm:LLMAgent",
+    "policy": "worldloom.agents.policy:PolicyAgent",
     "replay": "worldloom.agents.gold:Replay",
 }
 SECRET = re.compile(r"api_?key|password|secret|access_token", re.IGNORECASE)
@@ -64,6 +66,19 @@ class AgentSpec:
 
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> "AgentSpec":
+        """Read NAME or NAME:KEY=VALUE,KEY=VALUE; NAME may be MODULE:CLASS.
+
+        Raises:
+            ConfigError: a parameter is not KEY=VALUE.
+        """
+        name, _, params = text.partition(":")
+        if params and "=" not in params.partition(":")[0]:
+            own_class, _, params = params.partition(":")
+            name = f"{name}:{own_class}"
+        return cls(name, pairs(params.split(",") if params else []))
 
     def __post_init__(self) -> None:
         if secret := [name for name in self.params if SECRET.search(name)]:

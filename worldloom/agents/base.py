@@ -51,6 +51,8 @@ class Agent(ABC):
     """Acts from text alone, so that it can act in a real and in an imagined world alike."""
 
     name: str
+    together = False
+    """Whether its episodes are to be played in one process, since it keeps a language model there for all of them."""
 
     @property
     def params(self) -> dict[str, Any]:

@@ -110,6 +110,7 @@ class LLMAgent(Agent):
             the newest one; "error" raises. Each drop is logged and counted in the trajectory's
             ``agent.dropped_exchanges``.
         stop: strings that end a reply.
+        sample: the number of this draw, where a task is played several times; it only changes the requests' seeds.
 
     Raises:
         ConfigError: an unknown family, role or overflow policy, or a value that ``ChatServer`` refuses.
@@ -134,6 +135,7 @@ class LLMAgent(Agent):
         system_role: Literal["user", "system"] = "user",
         overflow: Literal["drop_oldest", "error"] = "drop_oldest",
         stop: Sequence[str] = (),
+        sample: int = 0,
     ):
         _one_of("family", family, PROMPTS)
         _one_of("system_role", system_role, ("user", "system"))
@@ -153,7 +155,7 @@ class LLMAgent(Agent):
         )
         self.family, self.prompt = family, prompt
         self.system_role, self.overflow, self.stop = system_role, overflow, tuple(stop)
-        self.dropped = 0
+        self.dropped, self.sample = 0, sample
 
     @property
     def params(self) -> dict[str, Any]:
@@ -169,6 +171,7 @@ class LLMAgent(Agent):
             "system_role": self.system_role,
             "overflow": self.overflow,
             "stop": list(self.stop),
+            **({"sample": self.sample} if self.sample else {}),
         }
 
     @property

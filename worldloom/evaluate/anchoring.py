@@ -8,13 +8,15 @@ from queue import SimpleQueue
 from typing import Any
 
 from worldloom.anchoring import Anchor, AnchoredEnv
+from worldloom.collect import imagine
 from worldloom.envs import EnvSpec
 from worldloom.envs.remote import RemoteEnv
 from worldloom.envs.worker import Job
 from worldloom.errors import ConfigError
-from worldloom.evaluate.consistency import Play, Realities, imagine, rates, triples
+from worldloom.evaluate.consistency import Realities, rates, triples
 from worldloom.evaluate.stats import interval, ratio
 from worldloom.rollout import rollout
+from worldloom.rollouts import Play
 from worldloom.trajectory import Trajectory
 from worldloom.world import Start, WorldModelEnv
 

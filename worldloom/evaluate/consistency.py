@@ -4,30 +4,25 @@ actions replayed in reality (W2R); CR = W2R / Real (Word2World, arXiv 2512.18832
 Every episode ends as success, failure, truncated or error; errors count in the denominators as no success.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from worldloom.agents import AgentSpec
-from worldloom.collect import job_key, key, label, play
+from worldloom.collect import imagine, job_key, key, label, play
 from worldloom.envs import EnvSpec
 from worldloom.envs.versions import version_of
 from worldloom.envs.worker import Job
-from worldloom.errors import ConfigError, ModelError
+from worldloom.errors import ConfigError
 from worldloom.evaluate.agreement import agreement, outcome, rank_agreement, wins
 from worldloom.evaluate.divergence import divergence_metrics
 from worldloom.evaluate.stats import quotient, rate
-from worldloom.progress import progress
 from worldloom.rollout import broken, rollout
-from worldloom.runs import Log
 from worldloom.trajectory import AgentRef, EnvRef, Failure, TaskRef, Trajectory, read
 from worldloom.world import Start, WorldModelEnv, starts_of
 
 Record = dict[str, Any]
 REAL, WM, W2R = "real.jsonl", "wm.jsonl", "w2r.jsonl"
-AT_ONCE = 16  # imagined episodes
-Play = Callable[[Job], Trajectory]
 
 
 class Realities(NamedTuple):
@@ -91,36 +86,6 @@ def _replayed(job: Job, found: dict[Any, Trajectory]) -> Trajectory:
         return found[job_key(job)]
     nothing = Failure(kind="NoActions", message="the imagined episode has no action to replay")
     return broken(EnvRef(name="none"), TaskRef(id=job.task_id, seed=job.seed), AgentRef(name="replay"), nothing)
-
-
-def imagine(path: Path, jobs: Sequence[Job], play_one: Play, at_once: int = AT_ONCE) -> None:
-    """Play the jobs that a file lacks inside a world model, many at once, and append them to it as they end.
-
-    Where it is stopped, the episodes in flight are played to their end and kept; the others are not begun.
-
-    Raises:
-        ModelError: the model could not be asked (its server is gone, say); that is no episode's fault, so none of
-            them is recorded as failed for it.
-    """
-    with Log(path) as log:
-        done = {key(t) for t in read(path)}
-        missing = [job for job in jobs if job_key(job) not in done]
-
-        def keep(job: Job) -> Trajectory:
-            played = play_one(job)
-            if played.error and played.error.kind == ModelError.__name__:
-                raise ModelError(played.error.message)
-            log.append(played.to_json())
-            return played
-
-        threads = ThreadPoolExecutor(at_once)
-        try:
-            with progress("imagine", len(jobs), "episodes", len(jobs) - len(missing)) as advance:
-                for future in as_completed([threads.submit(keep, job) for job in missing]):
-                    played = future.result()
-                    advance(1, f"{len(played.steps)} steps, {played.outcome}")
-        finally:
-            threads.shutdown(cancel_futures=True)
 
 
 def record(real: Trajectory, wm: Trajectory, w2r: Trajectory) -> Record:

@@ -22,13 +22,14 @@ from worldloom.errors import ConfigError, ProtocolError
 from worldloom.evaluate.anchoring import check_anchors, run_anchored
 from worldloom.evaluate.budget import Budget
 from worldloom.evaluate.confidence import TARGET
-from worldloom.evaluate.consistency import AT_ONCE, REAL, W2R, Realities, play_real, run_imagined
+from worldloom.evaluate.consistency import REAL, W2R, Realities, play_real, run_imagined
 from worldloom.evaluate.metrics import RECORDS, measured, publish
 from worldloom.evaluate.one_step import answer_episode, score_episodes, verify_episodes
 from worldloom.evaluate.rollouts import KIND, name_of, score_rollouts, steady_kinds
-from worldloom.lineage import training_of
+from worldloom.lineage import files_of, training_of
 from worldloom.progress import progress
 from worldloom.rollout import MAX_STEPS
+from worldloom.rollouts import AT_ONCE
 from worldloom.runs import Log, begin, fingerprint, open_run, provenance, read_records
 from worldloom.trajectory import EnvRef, Trajectory, read
 
@@ -101,7 +102,8 @@ def evaluate(
     asked = {
         "model": str(model), "data": data.as_posix() if data else None, "episodes": episodes, "env": env,
         "split": split, "tasks": tasks if agents else None, "agents": agents, "seed": seed, "max_steps": max_steps,
-        "anchors": [str(anchor) for anchor in anchors] or None, "fingerprint": fingerprint(files_of(model, data)),
+        "anchors": [str(anchor) for anchor in anchors] or None,
+        "fingerprint": fingerprint([*files_of(model), *([data] if data else [])]),
         "exact_only": exact_only or None,
     }  # fmt: skip
     open_run(out, {"stage": "evaluate", **_plain(asked), **_free(rollouts, logs, minutes)})
@@ -176,15 +178,6 @@ def _plain(asked: Record) -> Record:
         "options": {k: v for k, v in env.options.items() if k != "data"} if env else None,
         "agents": [{"name": agent.name, "params": dict(agent.params)} for agent in agents],
     }
-
-
-def files_of(model: str, data: Path | None) -> list[Path]:
-    """What the records of a run depend on, as far as it lies here: the model's files (also those that a name such as
-    ``retrieval:PATH`` speaks of), and the episodes."""
-    places = [Path(part) for part in (model, *model.split(":")[1:])]
-    folders = [place / "model" if (place / "model").is_dir() else place for place in places]
-    found = [file for folder in folders if folder.is_dir() for file in sorted(folder.glob("*")) if file.is_file()]
-    return [*found, *(place for place in places if place.is_file()), *([data] if data else [])]
 
 
 def _check_engine(env: EnvSpec, real: Sequence[Trajectory], data: Path | None, out: Path) -> EnvRef:

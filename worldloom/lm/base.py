@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 from worldloom.errors import ConfigError
 from worldloom.lm.replies import Replies
+from worldloom.role import Role
 from worldloom.trajectory import Trajectory
 
 MAX_NEW_TOKENS = 512  # Word2World's limit
@@ -113,6 +114,42 @@ class AnsweringLM(WorldLM, Protocol):
     def answers(self, trajectory: Trajectory) -> Iterable[str]:
         """What it answers at each step after the real history; it may end early, where its window does."""
         ...
+
+
+class PolicyLM(Protocol):
+    """A language model that says what to do next. ``role`` tells how it says it."""
+
+    name: str
+
+    @property
+    def role(self) -> Role:
+        """See above."""
+        ...
+
+    def policy(self, instruction: str | None, first: str, env: str | None = None) -> WorldSession:
+        """Begin to act in an episode whose first observation is ``first``: the session's ``step`` takes an observation
+        (the first one again, at first) and gives an action.
+
+        Raises:
+            ConfigError: the model names the environment in its system message, and ``env`` says none.
+        """
+        ...
+
+
+def open_policy(model: str) -> PolicyLM:
+    """A policy: ``NAME@http://HOST:PORT/v1`` behind a server, all else loaded here.
+
+    Raises:
+        ModelError: it cannot be loaded, or is a world model.
+    """
+    name, _, address = model.partition("@")
+    if address.startswith(("http://", "https://")):
+        from worldloom.lm.server import ServerLM
+
+        return ServerLM(base_url=address, model=name, learns="policy")
+    from worldloom.lm.session import LocalLM
+
+    return LocalLM(model, learns="policy")
 
 
 def open_lm(model: str) -> WorldLM:

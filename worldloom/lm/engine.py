@@ -156,6 +156,10 @@ class Engine:
         if thread:
             thread.join()
 
+    def forget(self) -> None:
+        """Share no beginning from before; the model has changed."""
+        self._beginnings.clear()
+
     def _serve(self) -> None:
         active: list[Request] = []
         while True:

@@ -4,6 +4,7 @@ It is what torch's own compiler does to frozen weights (``torch.ops.mkldnn._line
 same to the bit; those of few rows, as when one session is answered, are about twice as fast.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -17,7 +18,11 @@ class PrepackedLinear(torch.nn.Module):
     def __init__(self, linear: torch.nn.Linear):
         super().__init__()
         self.bias = linear.bias
-        self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), ROWS)
+        self.lay(linear.weight.detach())
+
+    def lay(self, weight: torch.Tensor) -> None:
+        """Take a weight, (outputs, inputs)."""
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
@@ -35,6 +40,20 @@ def prepack(model: Any) -> None:
     linear = [name for name, module in model.named_modules() if type(module) is torch.nn.Linear]
     for name in linear:
         model.set_submodule(name, PrepackedLinear(model.get_submodule(name)))
+
+
+@torch.no_grad()
+def load_weights(model: Any, weights: Mapping[str, torch.Tensor]) -> None:
+    """Give a model other weights, whether its layers are laid out or not.
+
+    Raises:
+        KeyError: one is missing.
+    """
+    for name, held in model.state_dict().items():
+        held.copy_(weights[name])
+    for name, module in model.named_modules():
+        if isinstance(module, PrepackedLinear):
+            module.lay(weights[f"{name}.weight"].to(torch.bfloat16).contiguous())
 
 
 def _supported() -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 from worldloom.errors import ModelError, ProtocolError
 from worldloom.protocol import said
+from worldloom.role import Role
 from worldloom.trajectory import ESCAPED, Trajectory
 
 PIECE = re.compile(r"\s*\w+|\s*[^\w\s]|\s+$")
@@ -75,6 +76,13 @@ class Replies:
             for step in trajectory.steps:
                 with contextlib.suppress(ProtocolError):
                     self._add(Action(step.action), said(step.observation, step.terminal))
+        return self
+
+    def learn_actions(self, trajectories: Iterable[Trajectory], role: Role) -> "Replies":
+        """Take in what a policy says, whatever it was told."""
+        for trajectory in trajectories:
+            for step in trajectory.steps:
+                self._add(Action(""), role.answer(step))
         return self
 
     def _add(self, action: Action, reply: str) -> None:

@@ -1,4 +1,4 @@
-"""A world model behind an OpenAI-compatible server: vLLM, SGLang, llama.cpp, ``transformers serve``, a vendor's."""
+"""A model behind an OpenAI-compatible server: vLLM, SGLang, llama.cpp, ``transformers serve``, a vendor's."""
 
 import logging
 import threading
@@ -13,6 +13,7 @@ from worldloom.lm.openai import ChatServer, Message
 from worldloom.lm.prompt import Prompt, prompted
 from worldloom.naming import Naming
 from worldloom.protocol import render, system_text
+from worldloom.role import Learns, Role, policy_system
 from worldloom.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
@@ -26,14 +27,23 @@ class ServerLM:
         naming: whether system messages name the environment; by default as the model's folder says, if ``model`` is
             one (what servers call a model of this machine unless told otherwise).
         prompt: what the model is told first, if it was not trained for this.
+        learns: whether it is a world or a policy; refused where the model's folder says otherwise.
         settings: of ``ChatServer``; decoding is greedy unless ``temperature`` is given.
     """
 
-    def __init__(self, at_once: int = 16, naming: Naming | None = None, prompt: Prompt | None = None, **settings: Any):
+    def __init__(
+        self,
+        at_once: int = 16,
+        naming: Naming | None = None,
+        prompt: Prompt | None = None,
+        learns: Learns = "world",
+        **settings: Any,
+    ):
         self.prompt = prompt
         self.server = ChatServer(**{"temperature": 0.0, "max_tokens": MAX_NEW_TOKENS, **settings})
         self.name = self.server.model
         self.naming = naming or Naming.load(Path(self.name))
+        self.role = Role.opened(Path(self.name), learns)
         self.replies = None
         self._turns = threading.Semaphore(at_once)
 
@@ -42,6 +52,11 @@ class ServerLM:
         context = self.prompt.before(initial_context) if self.prompt else initial_context
         text = system_text(context, initial_observation, self.naming.of(env))
         return ServerSession(self, [Message(role="system", content=text)])
+
+    def policy(self, instruction: str | None, first: str, env: str | None = None) -> "ServerSession":
+        """Begin to act in an episode; see ``worldloom.lm.base.PolicyLM``."""
+        system = policy_system(instruction, first, self.naming.of(env))
+        return ServerSession(self, [Message(role="system", content=system)])
 
     def answers(self, trajectory: Trajectory) -> Iterator[str]:
         """What it answers at each step after the real history, up to where that outgrows the model's window."""
@@ -79,7 +94,8 @@ class ServerSession:
         return len(self.messages) // 2
 
     def step(self, action: str, max_new_tokens: int = MAX_NEW_TOKENS, sampling: Any = None) -> str:
-        """What the world model answers to an action; see ``ServerLM.reply`` for errors, which change nothing."""
+        """What the model answers to an action (a policy: to an observation); see ``ServerLM.reply`` for errors, which
+        change nothing."""
         asked = [*self.messages, Message(role="user", content=action)]
         text = self.lm.reply(asked, max_new_tokens, sampling)
         self.hear(action, text)

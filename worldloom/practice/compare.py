@@ -1,0 +1,87 @@
+"""Utility: what agents do in the real environment, on the same tasks with the same seeds, whatever they learnt from."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from worldloom.agents import AgentSpec
+from worldloom.collect import choose_tasks, job_key, key, plan, play
+from worldloom.envs import EnvSpec
+from worldloom.envs.versions import version_of
+from worldloom.evaluate.stats import interval
+from worldloom.rollout import MAX_STEPS
+from worldloom.runs import open_run
+from worldloom.trajectory import Trajectory, read
+
+Record = dict[str, Any]
+
+
+def utility(
+    out: Path,
+    env: EnvSpec,
+    arms: Mapping[str, AgentSpec],
+    split: str,
+    tasks: int | None = None,
+    *,
+    made: Mapping[str, Mapping[str, int]] | None = None,
+    gain: tuple[str, str] | None = None,
+    seed: int = 0,
+    max_steps: int = MAX_STEPS,
+    workers: int = 2,
+) -> Record:
+    """Play every arm's agent on the same real tasks, and say how often each succeeds.
+
+    Episodes that broke count as no success. ``out/NAME.jsonl`` keeps each arm's; started again it plays what is
+    missing.
+
+    Args:
+        made: of each arm, the real and imagined steps that it took to make its agent.
+        gain: the arm whose gain is asked, and the arm over which.
+
+    Returns:
+        The ``utility`` part of ``metrics.json``: {"arms": {name: {"real_success", "n_tasks", "errors", "real_steps",
+        "imagined_steps"}}, "gain": the paired difference of success, with its interval over tasks}.
+
+    Raises:
+        ConfigError: ``out`` holds another comparison, or the engine's version changed.
+    """
+    open_run(out, {
+        "stage": "utility", "env": env.name, "options": {k: v for k, v in env.options.items() if k != "data"},
+        "arms": {name: {"name": agent.name, "params": dict(agent.params)} for name, agent in arms.items()},
+        "split": split, "tasks": tasks, "seed": seed, "max_steps": max_steps,
+    })  # fmt: skip
+    chosen = choose_tasks(env, split, tasks, seed)
+    episodes = {}
+    for name, agent in arms.items():
+        jobs = plan(chosen, [agent], split, 1, seed, max_steps)
+        play(out / f"{name}.jsonl", env, jobs, workers)
+        found = {key(t): t for t in read(out / f"{name}.jsonl")}
+        episodes[name] = [found[job_key(job)] for job in jobs]
+    version_of((t.env for played in episodes.values() for t in played), "this comparison")
+    return compared(episodes, made or {}, gain)
+
+
+def compared(
+    episodes: Mapping[str, list[Trajectory]],
+    made: Mapping[str, Mapping[str, int]],
+    gain: tuple[str, str] | None = None,
+) -> Record:
+    """See ``utility``; each arm's episodes stand in the same order of tasks."""
+    won = {name: [float(t.outcome == "success") for t in played] for name, played in episodes.items()}
+    arms = {name: {
+        "real_success": interval(_mean, [won[name]]), "n_tasks": len(played),
+        "errors": sum(t.outcome == "error" for t in played), **made.get(name, {}),
+    } for name, played in episodes.items()}  # fmt: skip
+    found: Record = {"arms": arms}
+    if gain:
+        better, base = gain
+        found["gain"] = {**(interval(_difference, [won[better], won[base]]) or {}), "of": better, "over": base}
+    return found
+
+
+def _mean(values: Any, axis: int = -1) -> Any:
+    return values.mean(axis=axis)
+
+
+def _difference(left: Any, right: Any, axis: int = -1) -> Any:
+    return left.mean(axis=axis) - right.mean(axis=axis)
