@@ -1,0 +1,1 @@
+"""What agents gain from a world model: look before acting, plan, rehearse, practise."""
