@@ -11,8 +11,9 @@ import typer
 from typer.core import TyperCommand
 
 from worldloom.cli_data import app as data_app
+from worldloom.cli_foresight import app as foresight_app
 from worldloom.cli_logs import app as logs_app
-from worldloom.cli_text import pairs, show
+from worldloom.cli_text import agent_specs, env_spec, pairs, show
 from worldloom.errors import ConfigError, EnvError, WorldloomError
 
 ABOUT = "Turn an agent's interaction logs into an LLM world model, and measure how far it can be trusted."
@@ -21,6 +22,7 @@ envs_app = typer.Typer(help="List the environments, or check some.")
 app.add_typer(envs_app, name="envs")
 app.add_typer(logs_app)
 app.add_typer(data_app)
+app.add_typer(foresight_app)
 STOPPED = 130
 
 Env = Annotated[str, typer.Option("--env", help="Environment; `worldloom envs` lists them.")]
@@ -34,27 +36,6 @@ Risk = Annotated[
     float, typer.Option(min=0.001, max=0.999, help="Share of accepted steps that may be wrong (confidence).")
 ]
 MaxSteps = Annotated[int, typer.Option(min=1, help="Steps after which an episode is truncated.")]
-
-
-def env_spec(name: str, options: list[str] | None) -> Any:
-    """An environment as the command line names it."""
-    from worldloom.envs import EnvSpec
-
-    return EnvSpec(name, pairs(options))
-
-
-def agent_specs(texts: list[str] | None) -> list[Any]:
-    """Agents as the command line names them: NAME or NAME:KEY=VALUE,KEY=VALUE; NAME may be MODULE:CLASS."""
-    from worldloom.agents import AgentSpec
-
-    found = []
-    for text in texts or []:
-        name, _, params = text.partition(":")
-        if params and "=" not in params.partition(":")[0]:
-            own_class, _, params = params.partition(":")
-            name = f"{name}:{own_class}"
-        found.append(AgentSpec(name, pairs(params.split(",") if params else [])))
-    return found
 
 
 @app.command()

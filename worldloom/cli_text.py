@@ -1,4 +1,4 @@
-"""What the command line is given and gives: KEY=VALUE texts, results as JSON."""
+"""What the command line is given and gives: KEY=VALUE texts, environments and agents, results as JSON."""
 
 import json
 from typing import Any
@@ -26,6 +26,27 @@ def pairs(texts: list[str] | None) -> dict[str, Any]:
         if "=" not in text:
             raise ConfigError(f"{text!r} is not KEY=VALUE")
     return {key: value_of(value) for key, _, value in (text.partition("=") for text in texts or [])}
+
+
+def env_spec(name: str, options: list[str] | None) -> Any:
+    """An environment as the command line names it."""
+    from worldloom.envs import EnvSpec
+
+    return EnvSpec(name, pairs(options))
+
+
+def agent_specs(texts: list[str] | None) -> list[Any]:
+    """Agents as the command line names them: NAME or NAME:KEY=VALUE,KEY=VALUE; NAME may be MODULE:CLASS."""
+    from worldloom.agents import AgentSpec
+
+    found = []
+    for text in texts or []:
+        name, _, params = text.partition(":")
+        if params and "=" not in params.partition(":")[0]:
+            own_class, _, params = params.partition(":")
+            name = f"{name}:{own_class}"
+        found.append(AgentSpec(name, pairs(params.split(",") if params else [])))
+    return found
 
 
 def show(result: Any) -> None:

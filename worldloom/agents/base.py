@@ -71,7 +71,7 @@ class Agent(ABC):
     def act(self, observation: str) -> Decision:
         """Say the next action; ``observation`` is the newest text (at first, that of ``Start``)."""
 
-    def refused(self, action: str, observation: str) -> Decision:
+    def held_back(self, action: str, observation: str) -> Decision:
         """Say what to do instead of an action that was held back before it was taken (``worldloom.practice.verify``).
 
         ``observation`` is still the newest text of the world. Unless an agent has a way of its own to react, it is told

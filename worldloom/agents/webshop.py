@@ -108,7 +108,7 @@ class WebShopAgent(Agent):
         self._note(action)
         return Decision(action)
 
-    def refused(self, action: str, observation: str) -> Decision:
+    def held_back(self, action: str, observation: str) -> Decision:
         """Look at the page again. Of a product that was to be bought on purpose, choose what is wanted and was not
         chosen; if there is nothing, give it up for another one."""
         if self.on_purpose and action == BUY and self.open:

@@ -15,6 +15,7 @@ from worldloom.envs import Environment, EnvSpec
 from worldloom.envs.remote import RemoteEnvs
 from worldloom.errors import ConfigError, ModelError
 from worldloom.evaluate.stats import interval
+from worldloom.practice.plan import Watched
 from worldloom.progress import progress
 from worldloom.rollout import rollout
 from worldloom.runs import Log, read_records
@@ -25,10 +26,10 @@ Record = dict[str, Any]
 
 
 class Arm(NamedTuple):
-    """One way to play: ``agent`` makes an agent for one episode, told how its task begins."""
+    """One way to play: ``agent`` makes an agent for one episode, told how its task begins and where it will play."""
 
     name: str
-    agent: Callable[[Mapping[str, Start]], Agent]
+    agent: Callable[[Mapping[str, Start], Watched], Agent]
 
 
 class Tasks(NamedTuple):

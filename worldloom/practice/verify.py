@@ -67,7 +67,7 @@ class Check:
 class VerifiedAgent(Agent):
     """An agent whose actions of the declared kinds are imagined before they are taken.
 
-    A held-back action never reaches the environment and is no step. The agent hears of it by ``Agent.refused``: it may
+    A held-back action never reaches the environment and is no step. The agent hears of it by ``Agent.held_back``: it may
     react as it likes; by default it is told in words. Every verdict is kept in ``verdicts`` (and so in the trajectory's
     ``agent``): ``step`` (how many real ones went before), ``action``, ``chance``, ``held``, and what was imagined.
 
@@ -118,7 +118,7 @@ class VerifiedAgent(Agent):
             self._known = {}
         decision = self.agent.act(observation)
         while self._holds_back(decision.action):
-            decision = self.agent.refused(decision.action, observation)
+            decision = self.agent.held_back(decision.action, observation)
         self._last = decision.action
         return decision
 

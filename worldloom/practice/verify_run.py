@@ -18,6 +18,7 @@ from worldloom.lm.base import WorldLM, open_lm
 from worldloom.practice import arms as played
 from worldloom.practice.arms import Arm, Record, Tasks, labels
 from worldloom.practice.calibrate import judge_all, judged_of
+from worldloom.practice.plan import Watched
 from worldloom.practice.threshold import by_gain, by_refusals, described
 from worldloom.practice.truth import truth_of
 from worldloom.practice.utility import about, publish
@@ -83,7 +84,8 @@ def verify(
         best = by_gain(judged) if most_wrong is None else by_refusals(judged, most_wrong)
         chosen = described(judged, best)
     check = replace(check, threshold=chosen["threshold"])
-    records = played.play_arms(out / ARMS, _arms(lm, env.name, named, check, budgets), plan, workers, with_truth(seed))
+    arms = _arms(lm, installed.name, named, check, budgets)
+    records = played.play_arms(out / ARMS, arms, plan, workers, with_truth(seed))
     told = {**about(name or out.name, model, installed, split), "check": check.record()}
     found = measured(records, list(named), budgets, chosen)
     return publish(out, {**told, **found, "provenance": provenance(begun, time.monotonic() - clock)})
@@ -110,7 +112,7 @@ def _arms(lm: WorldLM, env: str, agents: Mapping[str, AgentSpec], check: Check, 
     def arm(name: str, spec: AgentSpec, budget: int) -> Arm:
         own = replace(check, budget=budget, dry_run=budget == 0)
 
-        def agent(starts: Mapping[str, Start]) -> Agent:
+        def agent(starts: Mapping[str, Start], real: Watched) -> Agent:
             return VerifiedAgent(spec.build(), lm, own, starts, env)
 
         return Arm(arm_name(name, budget), agent)
