@@ -134,7 +134,7 @@ def rehearse(
     workers: Workers = 2,
     at_once: Annotated[int, typer.Option(min=1, help="Imagined episodes at once.")] = 8,
 ) -> None:
-    """Rehearse an agent in a world model. Exit code 0: all limits are met; 1: one is not; 2: it could not be rehearsed."""
+    """Rehearse an agent in a world model. Exit code 0: all limits are met; 1: one is not; 2: it could not be done."""
     from worldloom.practice.limits import read_limits
     from worldloom.practice.rehearse_run import World, told
     from worldloom.practice.rehearse_run import rehearse as run

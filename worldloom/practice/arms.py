@@ -94,8 +94,9 @@ def play_arms(
 
 def _one(envs: RemoteEnvs, arm: Arm, task_id: str, tasks: Tasks, after: After) -> Record:
     with envs.one() as env:
-        starts = {task_id: Start(tasks.split, env.reset(task_id, tasks.seed))}
-        played = rollout(env, arm.agent(starts), task_id, seed=tasks.seed, split=tasks.split, max_steps=tasks.max_steps)
+        starts, watched = {task_id: Start(tasks.split, env.reset(task_id, tasks.seed))}, Watched(env)
+        agent = arm.agent(starts, watched)
+        played = rollout(watched, agent, task_id, seed=tasks.seed, split=tasks.split, max_steps=tasks.max_steps)
         if played.error and played.error.kind == ModelError.__name__:
             raise ModelError(played.error.message)
         more = {} if played.error else after(env, played)

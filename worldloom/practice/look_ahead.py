@@ -85,7 +85,7 @@ def expand(
 def imagine(asked: Sequence[Asked], threads: ThreadPoolExecutor, root: WorldSession) -> list[Node]:
     """Imagine one step of each; those that no longer fit the model's window are left out.
 
-    ``root`` stays where it is. What it had not read yet it reads in the first of its own steps, for the others to share.
+    ``root`` stays where it is. What it had not read yet it reads in the first of its own steps; the others share it.
     """
     done: list[Node | None] = []
     if asked and asked[0].node.session is root:

@@ -134,7 +134,7 @@ class Planner(Agent):
         return self._last
 
     def _room(self) -> int:
-        return self.search.cost - sum(plan["steps"] for plan in self.plans)
+        return self.search.cost - sum(int(plan["steps"]) for plan in self.plans)
 
     def _look_ahead(self, observation: str) -> list[Imagined]:
         """What to do, with what is expected to follow; nothing if all that was tried is foreseen to fail."""

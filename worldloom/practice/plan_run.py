@@ -108,9 +108,8 @@ def measured(records: Sequence[Record], agents: Sequence[str], searches: Sequenc
         alone = arms[arm_name(agent)]
         for search in searches:
             arm = arms[arm_name(agent, search)]
-            gains.setdefault(agent, {})[search.label] = {
-                **(played.gain(arm, alone) or {}), "fewer_steps": interval(played.difference, [_steps(alone), _steps(arm)]),
-            }  # fmt: skip
+            fewer = interval(played.difference, [_steps(alone), _steps(arm)])
+            gains.setdefault(agent, {})[search.label] = {**(played.gain(arm, alone) or {}), "fewer_steps": fewer}
     own = gains[agents[0]]
     best = max(sorted(searches, key=lambda s: s.cost), key=lambda s: float(own[s.label]["value"])).label
     utility = {"arms": found, "gains": gains, "gain": {**own[best], "agent": agents[0], "arm": best}}

@@ -92,8 +92,8 @@ def riskiest(episodes: Sequence[Trajectory], seen: set[str] | None, unsure_below
 
     Of each: ``steps``; ``failures``, how many of them ended an episode in failure; ``in_lost``, how many stand in
     episodes that did not succeed; ``unsure``, the share of answers below ``unsure_below`` (absent if the world does not
-    tell); ``new``, whether the world was never shown such a kind (absent if that is not known); and the ``example`` with
-    the least probability. The order is by failures, then new ones, then by ``unsure`` and number.
+    tell); ``new``, whether the world was never shown such a kind (absent if that is not known); and the ``example``
+    with the least probability. The order is by failures, then new ones, then by ``unsure`` and number.
     """
     kinds: dict[str, list[tuple[Step, bool]]] = {}
     for trajectory in episodes:

@@ -1,23 +1,24 @@
 """``worldloom rehearse``: an agent in a world model, controls beside it, and a verdict against limits."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from worldloom.agents import AgentSpec
 from worldloom.collect import job_key, key, label_of, play
 from worldloom.envs import EnvSpec
 from worldloom.envs.worker import Job
 from worldloom.errors import ConfigError
-from worldloom.evaluate.cells import RATE_HEAD, facts, number, rate_row
+from worldloom.evaluate.cells import RATE_HEAD, facts, interval, number, rate_row, value
 from worldloom.evaluate.consistency import imagine, replay_job
 from worldloom.evaluate.page import Headline, Section, Table, write_page
 from worldloom.evaluate.plots import Rate
 from worldloom.evaluate.run import files_of
 from worldloom.lineage import training_of
 from worldloom.lm.base import open_lm
+from worldloom.naming import UNKNOWN
 from worldloom.practice.limits import Limits, Verdict, judged
 from worldloom.practice.rehearse import Record, Rehearsed, measured, riskiest, seen_kinds, swap
 from worldloom.rollout import MAX_STEPS, rollout
@@ -25,13 +26,8 @@ from worldloom.runs import begin, fingerprint, open_run, provenance, write_json
 from worldloom.trajectory import Trajectory, read
 from worldloom.world import Start, WorldModelEnv, starts_of
 
-AGENT, IDLE, SWAPPED, REPLAYED, REPORT = (
-    "agent.jsonl",
-    "idle.jsonl",
-    "swapped.jsonl",
-    "replayed.jsonl",
-    "rehearsal.json",
-)
+AGENT, IDLE, SWAPPED, REPLAYED = "agent.jsonl", "idle.jsonl", "swapped.jsonl", "replayed.jsonl"
+REPORT = "rehearsal.json"
 
 
 @dataclass(frozen=True)
@@ -102,8 +98,7 @@ def _starts(data: Path, tasks: int | None) -> dict[str, Start]:
     return starts
 
 
-@dataclass(frozen=True)
-class _Plays:
+class _Plays(NamedTuple):
     """How episodes are played."""
 
     seed: int
@@ -111,37 +106,34 @@ class _Plays:
     workers: int
     at_once: int
 
-    def job(self, task_id: str, agent: AgentSpec, split: str) -> Job:
-        return Job(task_id, agent, self.seed, split, self.max_steps)
-
 
 def _played(out: Path, agent: AgentSpec, world: World, starts: Mapping[str, Start], how: _Plays) -> Rehearsed:
-    lm, env = open_lm(world.model), world.env.build().name if world.env else _env_of(starts)
+    lm, env = open_lm(world.model), _env_name(world, starts)
 
     def play_one(job: Job) -> Trajectory:
-        imagined = WorldModelEnv(lm, starts, env)
-        return rollout(
-            imagined, job.agent.build(), job.task_id, seed=job.seed, split=job.split, max_steps=job.max_steps
-        )
+        played = WorldModelEnv(lm, starts, env), job.agent.build()
+        return rollout(*played, job.task_id, seed=job.seed, split=job.split, max_steps=job.max_steps)
 
-    def all_of(file: str, agents: Mapping[str, AgentSpec]) -> list[Trajectory]:
-        jobs = [how.job(task, spec, starts[task].split) for task, spec in agents.items()]
-        return _imagined(out / file, jobs, play_one, how.at_once)
+    def all_of(file: str, jobs: Sequence[Job]) -> list[Trajectory]:
+        imagine(out / file, jobs, play_one, how.at_once)
+        found = {key(t): t for t in read(out / file)}
+        return [found[job_key(job)] for job in jobs]
 
-    episodes = all_of(AGENT, dict.fromkeys(starts, agent))
-    idle = all_of(IDLE, dict.fromkeys(starts, AgentSpec("idle")))
-    swapped = {task: AgentSpec("replay", {"actions": of}) for task, of in swap(episodes).items() if of}
-    return Rehearsed(episodes, idle, all_of(SWAPPED, swapped), _replayed(out, world, episodes, how.workers))
+    def job(task: str, spec: AgentSpec, steps: int = how.max_steps) -> Job:
+        return Job(task, spec, how.seed, starts[task].split, steps)
 
-
-def _env_of(starts: Mapping[str, Start]) -> str:
-    return next((start.env for start in starts.values() if start.env), "unknown")
+    episodes = all_of(AGENT, [job(task, agent) for task in starts])
+    idle = all_of(IDLE, [job(task, AgentSpec("idle")) for task in starts])
+    others = [job(task, AgentSpec("replay", {"actions": of}), len(of)) for task, of in swap(episodes).items() if of]
+    return Rehearsed(episodes, idle, all_of(SWAPPED, others), _replayed(out, world, episodes, how.workers))
 
 
-def _imagined(path: Path, jobs: Sequence[Job], play_one: Callable[[Job], Trajectory], at_once: int) -> list[Trajectory]:
-    imagine(path, jobs, play_one, at_once)
-    found = {key(t): t for t in read(path)}
-    return [found[job_key(job)] for job in jobs]
+def _env_name(world: World, starts: Mapping[str, Start]) -> str:
+    """What the world is said to imagine; only a model of several environments needs to know."""
+    if world.env is None:
+        return next((start.env for start in starts.values() if start.env), UNKNOWN)
+    with world.env.build() as real:
+        return real.name
 
 
 def _replayed(out: Path, world: World, episodes: Sequence[Trajectory], workers: int) -> dict[str, Trajectory] | None:
@@ -175,7 +167,7 @@ def _values(figures: Record) -> dict[str, float | None]:
 def _write_page(path: Path, report: Record) -> None:
     success = Rate(**report["measured"]["success"])
     verdict = Headline("rehearsal", "passed" if report["passed"] else "failed", "", f"{report['n_tasks']} tasks")
-    rated = Headline("imagined success", *rate_row("", success)[1:3], f"n = {success.n}")
+    rated = Headline("imagined success", f"{value(success)} %", interval(success), f"n = {success.n}")
     write_page(
         path, title=report["name"], subtitle=f"{report['agent']} in {report['world']}", headlines=[verdict, rated],
         sections=list(_sections(report)),
@@ -184,21 +176,19 @@ def _write_page(path: Path, report: Record) -> None:
 
 def _sections(report: Record) -> Iterator[Section]:
     limits = [Verdict(**verdict) for verdict in report["limits"]]
-    rows = [
-        [v.limit.replace("_", " "), number(v.bound), "not measured" if v.measured is None else number(v.measured),
-         "met" if v.met else "NOT MET"]
-        for v in limits
-    ]  # fmt: skip
+    rows = [[v.limit.replace("_", " "), number(v.bound), _measured(v), "met" if v.met else "NOT MET"] for v in limits]
     yield Section("Limits", tables=(Table("limits", ["limit", "bound", "measured", "verdict"], rows),))
     rates = [rate_row(name.replace("_", " "), Rate(**rate)) for name, rate in report["measured"].items()]
-    note = (
-        "Idle and swapped are controls: what they win, the world gives away. Unsure and new say where not to trust it."
-    )
+    note = "Idle and swapped are controls: what they win, the world gives away. Unsure, new: where not to trust it."
     yield Section("Measured", note, tables=(Table("rates", RATE_HEAD, rates),))
     head = ["action", "steps", "failures", "in_lost", "unsure", "new", "example"]
     risks = [[_cell(row.get(column)) for column in head] for row in report["riskiest"]]
-    yield Section("Riskiest actions", tables=(Table("actions", [h.replace("_", " ") for h in head], risks),))
+    yield Section("Riskiest actions", tables=(Table("actions", [name.replace("_", " ") for name in head], risks),))
     yield Section("Where this is from", tables=(facts("provenance", report["provenance"]),))
+
+
+def _measured(verdict: Verdict) -> str:
+    return "not measured" if verdict.measured is None else f"{verdict.measured:.3f}"
 
 
 def _cell(found: Any) -> str:
@@ -207,13 +197,10 @@ def _cell(found: Any) -> str:
 
 def told(report: Record) -> str:
     """The verdict in a few lines of text."""
-    success = report["measured"]["success"]
-    low, high = (f"{100 * success[end]:.0f}" for end in ("low", "high"))
-    rows = [f"imagined success {success['value']:.0%} [{low}, {high}] on {report['n_tasks']} tasks"]
+    success = Rate(**report["measured"]["success"])
+    rows = [f"imagined success {value(success)} % {interval(success)} on {report['n_tasks']} tasks"]
     for verdict in (Verdict(**found) for found in report["limits"]):
-        measured = "not measured" if verdict.measured is None else f"{verdict.measured:.3f}"
-        rows.append(f"{'ok  ' if verdict.met else 'FAIL'} {verdict.limit} {verdict.bound:g}: {measured}")
+        rows.append(f"{'ok  ' if verdict.met else 'FAIL'} {verdict.limit} {verdict.bound:g}: {_measured(verdict)}")
     risky = [row["action"] for row in report["riskiest"][:5]]
-    return "\n".join(
-        [*rows, f"riskiest actions: {'; '.join(risky) or '-'}", "passed" if report["passed"] else "failed"]
-    )
+    rows += [f"riskiest actions: {'; '.join(risky) or '-'}", "passed" if report["passed"] else "failed"]
+    return "\n".join(rows)

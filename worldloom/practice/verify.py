@@ -67,9 +67,10 @@ class Check:
 class VerifiedAgent(Agent):
     """An agent whose actions of the declared kinds are imagined before they are taken.
 
-    A held-back action never reaches the environment and is no step. The agent hears of it by ``Agent.held_back``: it may
-    react as it likes; by default it is told in words. Every verdict is kept in ``verdicts`` (and so in the trajectory's
-    ``agent``): ``step`` (how many real ones went before), ``action``, ``chance``, ``held``, and what was imagined.
+    A held-back action never reaches the environment and is no step. The agent hears of it by ``Agent.held_back``: it
+    may react as it likes; by default it is told in words. Every verdict is kept in ``verdicts`` (and so in the
+    trajectory's ``agent``): ``step`` (how many real ones went before), ``action``, ``chance``, ``held``, ``low`` (below
+    the threshold, also in a dry run), and what was imagined.
 
     Args:
         agent: who acts.
