@@ -47,7 +47,9 @@ def test_naming_the_commands_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("command", ["demo", "collect", "record", "conversations", "train", "evaluate", "envs"])
+@pytest.mark.parametrize(
+    "command", ["demo", "collect", "record", "conversations", "train", "evaluate", "envs", "verify", "plan", "rehearse"]
+)
 def test_every_command_has_help(command: str) -> None:
     done = worldloom(command, "--help")
     assert done.returncode == 0

@@ -52,6 +52,9 @@ def verify(
         float | None, typer.Option(min=0, help="The least chance of success that passes, instead of calibrating.")
     ] = None,
     horizon: Annotated[int, typer.Option(min=0, help="Steps imagined after an action that does not end a task.")] = 0,
+    closing: Annotated[
+        str | None, typer.Option(help="An action that ends a task, imagined after one that does not.")
+    ] = None,
     samples: Annotated[
         int, typer.Option(min=0, help="Draw so many answers to tell the chance (for models behind a server).")
     ] = 0,
@@ -68,10 +71,11 @@ def verify(
     from worldloom.practice.verify_run import verify as run
     from worldloom.runs import write_json
 
+    check = Check(action, horizon=horizon, samples=samples, closing=closing)
     metrics = run(
-        out, model, env_spec(env, option), agent_specs(agent), Check(action, horizon=horizon, samples=samples),
-        budget or [0, 4], split=split, tasks=tasks, threshold=threshold, calibrate=calibrate, most_wrong=most_wrong,
-        seed=seed, max_steps=max_steps, workers=workers, name=name,
+        out, model, env_spec(env, option), agent_specs(agent), check, budget or [0, 4], split=split, tasks=tasks,
+        threshold=threshold, calibrate=calibrate, most_wrong=most_wrong, seed=seed, max_steps=max_steps,
+        workers=workers, name=name,
     )  # fmt: skip
     if record:
         write_json(record, metrics)

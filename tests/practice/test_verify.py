@@ -93,6 +93,25 @@ def test_with_a_horizon_an_action_is_judged_by_what_the_agent_would_do_next() ->
         assert (first["held"], first["chance"], first["steps"]) == (held, float(not held), 2)
 
 
+def test_a_closing_action_asks_whether_all_would_be_well() -> None:
+    lm = ExactLM()
+    agent = VerifiedAgent(Seller(), lm, Check(["take *"], budget=9, closing="sell"), STARTS)
+    episode = rollout(Kiosk(), agent, "2", max_steps=8)
+    assert (episode.actions, episode.outcome) == (["take blue", "sell"], "success")
+    assert [(v["action"], v["held"], v["steps"]) for v in agent.verdicts] == [
+        ("take red", True, 2), ("take green", True, 2), ("take blue", False, 2),
+    ]  # fmt: skip
+    assert lm.asked[-2:] == [("take blue",), ("take blue", "sell")]
+
+
+def test_what_was_foreseen_before_is_not_imagined_again() -> None:
+    lm, memo = ExactLM(), {}
+    for budget, held in ((2, 2), (1, 1)):
+        agent = VerifiedAgent(Seller(), lm, Check(["sell"], budget=budget), STARTS, memo=memo)
+        rollout(Kiosk(), agent, "2", max_steps=8)
+        assert (agent.refusals, len(lm.asked), agent.verdicts[0]["steps"]) == (held, 2, 1)
+
+
 def test_kinds_of_actions_are_not_evaded_by_capitals_or_spaces() -> None:
     check = Check(["click[Buy Now]", "cancel_*", "answer: *"])
     assert check.covers(" CLICK[buy now]\n")
@@ -109,6 +128,7 @@ def test_kinds_of_actions_are_not_evaded_by_capitals_or_spaces() -> None:
         ({"actions": "sell"}, "is a list of patterns such as"),
         ({"actions": []}, "is a list of patterns such as"),
         ({"actions": ["sell"], "budget": -1}, "budget is -1; it must be 0 or more"),
+        ({"actions": ["sell"], "horizon": 1, "closing": "sell"}, "either a horizon or a closing action"),
     ],
 )
 def test_what_makes_no_check_is_refused(settings: dict, told: str) -> None:

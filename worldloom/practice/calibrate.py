@@ -3,15 +3,16 @@
 import json
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from worldloom.agents.base import Decision, Start
-from worldloom.agents.gold import Replay
+from worldloom.agents.base import Start
 from worldloom.collect import key
 from worldloom.envs import EnvSpec
 from worldloom.envs.remote import RemoteEnvs
 from worldloom.lm.base import WorldLM
+from worldloom.practice.following import Recorded
 from worldloom.practice.threshold import Judged
 from worldloom.practice.truth import truth_of
 from worldloom.practice.verify import Check, Verdict, VerifiedAgent
@@ -21,21 +22,12 @@ from worldloom.trajectory import Trajectory
 from worldloom.world import starts_of
 
 
-class Recorded(Replay):
-    """Takes a recorded episode's actions, and says when there are no more."""
-
-    def act(self, observation: str) -> Decision:
-        if self.at == len(self.actions):
-            raise StopIteration
-        return super().act(observation)
-
-
 def judge(lm: WorldLM, recorded: Trajectory, check: Check, env: str | None = None) -> list[Verdict]:
     """What the model foresees of each action of a recorded episode that is to be checked, after what really happened.
 
     With a ``horizon``, the actions that follow are the recorded ones.
     """
-    dry = Check(check.actions, horizon=check.horizon, samples=check.samples, dry_run=True)
+    dry = replace(check, dry_run=True)
     agent = VerifiedAgent(Recorded(recorded.actions), lm, dry, starts_of([recorded]), env)
     task = recorded.task
     agent.begin(Start(task.id, recorded.initial_observation, task.instruction, task.seed or 0))

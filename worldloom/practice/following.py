@@ -4,8 +4,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from worldloom.agents.base import Agent
+from worldloom.agents.base import Agent, Decision
 from worldloom.agents.base import Start as AgentStart
+from worldloom.agents.gold import Replay
 from worldloom.errors import ContextOverflow, ProtocolError
 from worldloom.lm.base import Confidence, WorldLM, WorldSession
 from worldloom.lm.replies import Action
@@ -28,6 +29,18 @@ class Foreseen(NamedTuple):
     confidence: Confidence | None = None
 
 
+Memo = dict[tuple[str | None, ...], Foreseen]
+
+
+class Recorded(Replay):
+    """Takes given actions, and says when there are no more."""
+
+    def act(self, observation: str) -> Decision:
+        if self.at == len(self.actions):
+            raise StopIteration
+        return super().act(observation)
+
+
 class Follower:
     """Hears what really happens, and imagines from there.
 
@@ -38,22 +51,32 @@ class Follower:
         env: the environment that a model of several is to imagine.
         samples: draw so many answers (at temperature 1) to tell the chance of success; 0 asks for probabilities where
             the model is here, and takes the greedy answer where it is not.
+        memo: what was foreseen before, by history and action; shared by followers, none of it is imagined again.
     """
 
     def __init__(
-        self, lm: WorldLM, starts: Mapping[str, Start] | None = None, env: str | None = None, samples: int = 0
+        self,
+        lm: WorldLM,
+        starts: Mapping[str, Start] | None = None,
+        env: str | None = None,
+        samples: int = 0,
+        memo: Memo | None = None,
     ):
         self.lm, self.starts, self.env, self.samples = lm, starts if starts is not None else {}, env, samples
+        self.memo: Memo = memo if memo is not None else {}
         self.session: WorldSession | None = None
+        self._history: list[str | None] = []
 
     def begin(self, start: AgentStart) -> None:
         """Follow an episode from its beginning."""
         known = self.starts.get(start.task_id)
         context = known.observation.initial_context if known else None
         self.session = self.lm.session(context, start.text, (known.env if known else None) or self.env)
+        self._history = [context, start.text]
 
     def hear(self, action: str, observation: str) -> None:
         """Take a step that went on; one that cannot be said, or does not fit the window, makes the world blind."""
+        self._history += [action, observation]
         try:
             if self.session is not None:
                 self.session.hear(action, said(observation, None))
@@ -63,14 +86,20 @@ class Follower:
     def foresee(self, action: str, agent: Agent, horizon: int = 0) -> Foreseen:
         """Imagine an action, and up to ``horizon`` more that a copy of the agent takes after it.
 
-        What the model reads of the history stays read.
+        What the model reads of the history stays read. Without a horizon, what was foreseen here before is told again.
         """
         if self.session is None:
             return Foreseen(None)
+        place = (*self._history, action)
+        if not horizon and place in self.memo:
+            return self.memo[place]
         try:
-            return self._foresee(self.session, action, agent, horizon)
+            found = self._foresee(self.session, action, agent, horizon)
         except ContextOverflow:
-            return Foreseen(None)
+            found = Foreseen(None)
+        if not horizon:
+            self.memo[place] = found
+        return found
 
     def _foresee(self, session: WorldSession, action: str, agent: Agent, horizon: int) -> Foreseen:
         text, sure = session.step(action), session.confidence

@@ -12,7 +12,7 @@ from worldloom.anchoring import fits
 from worldloom.coverage.steps import kind_of
 from worldloom.errors import ConfigError
 from worldloom.lm.base import WorldLM
-from worldloom.practice.following import Follower, Foreseen, record
+from worldloom.practice.following import Follower, Foreseen, Memo, Recorded, record
 from worldloom.trajectory import AgentRef
 from worldloom.world import Start as WorldStart
 
@@ -31,6 +31,8 @@ class Check:
         budget: how many actions of an episode are held back at most; after that, all pass, and nothing is imagined.
         horizon: how many steps after the action a copy of the agent takes in the imagined world, for actions that do
             not end the task by themselves.
+        closing: an action that ends a task, such as a "done" tool; it is imagined after an action that does not, so
+            that the model says whether all would be well then. Cheaper than a ``horizon``, and instead of it.
         samples: see ``Follower``.
         dry_run: log the verdicts, and hold nothing back.
 
@@ -43,6 +45,7 @@ class Check:
     budget: int = 4
     horizon: int = 0
     samples: int = 0
+    closing: str | None = None
     dry_run: bool = False
 
     def __post_init__(self) -> None:
@@ -52,6 +55,8 @@ class Check:
         for name in ("threshold", "budget", "horizon", "samples"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be 0 or more")
+        if self.closing is not None and self.horizon:
+            raise ConfigError("give either a horizon or a closing action")
 
     def covers(self, action: str) -> bool:
         """Whether an action is of the declared kinds."""
@@ -76,7 +81,7 @@ class VerifiedAgent(Agent):
         agent: who acts.
         lm: the world model; one behind a server will do.
         check: what is checked.
-        starts, env: see ``Follower``.
+        starts, env, memo: see ``Follower``.
         on_verdict: called with each verdict as it is given, for a log of one's own.
     """
 
@@ -88,10 +93,11 @@ class VerifiedAgent(Agent):
         starts: Mapping[str, WorldStart] | None = None,
         env: str | None = None,
         on_verdict: Callable[[Verdict], None] = lambda verdict: None,
+        memo: Memo | None = None,
     ):
         self.agent, self.check, self.on_verdict = agent, check, on_verdict
         self.name = f"verified {agent.name}"
-        self.follower = Follower(lm, starts, env, check.samples)
+        self.follower = Follower(lm, starts, env, check.samples, memo)
         self.verdicts: list[Verdict] = []
 
     @property
@@ -128,6 +134,13 @@ class VerifiedAgent(Agent):
         """How many actions of this episode were held back."""
         return sum(verdict["held"] for verdict in self.verdicts)
 
+    def _foresee(self, action: str) -> Foreseen:
+        if self.check.closing is None:
+            return self.follower.foresee(action, self.agent, self.check.horizon)
+        closer = Recorded([self.check.closing])
+        closer.begin(Start("", "", None, 0))
+        return self.follower.foresee(action, closer, horizon=1)
+
     def _holds_back(self, action: str) -> bool:
         check = self.check
         spent = not check.dry_run and self.refusals >= check.budget
@@ -135,7 +148,7 @@ class VerifiedAgent(Agent):
             return False
         again = action in self._known
         if not again:
-            self._known[action] = self.follower.foresee(action, self.agent, check.horizon)
+            self._known[action] = self._foresee(action)
         foreseen = self._known[action]
         low = foreseen.chance is not None and foreseen.chance < check.threshold
         verdict = {

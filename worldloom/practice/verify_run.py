@@ -18,6 +18,7 @@ from worldloom.lm.base import WorldLM, open_lm
 from worldloom.practice import arms as played
 from worldloom.practice.arms import Arm, Record, Tasks, labels
 from worldloom.practice.calibrate import judge_all, judged_of
+from worldloom.practice.following import Memo
 from worldloom.practice.plan import Watched
 from worldloom.practice.threshold import by_gain, by_refusals, described
 from worldloom.practice.truth import truth_of
@@ -109,11 +110,13 @@ def _checked(
 
 
 def _arms(lm: WorldLM, env: str, agents: Mapping[str, AgentSpec], check: Check, budgets: Sequence[int]) -> list[Arm]:
+    memo: Memo = {}  # arms of one agent are the same until a budget is spent
+
     def arm(name: str, spec: AgentSpec, budget: int) -> Arm:
         own = replace(check, budget=budget, dry_run=budget == 0)
 
         def agent(starts: Mapping[str, Start], real: Watched) -> Agent:
-            return VerifiedAgent(spec.build(), lm, own, starts, env)
+            return VerifiedAgent(spec.build(), lm, own, starts, env, memo=memo)
 
         return Arm(arm_name(name, budget), agent)
 
