@@ -19,7 +19,7 @@ from worldloom.trajectory import write
 
 KIOSK = EnvSpec("tests.practice.kiosk:Kiosk")
 SELLER = AgentSpec("tests.practice.kiosk:Seller")
-LABEL = "best of 1, depth 3, cost 9"
+WHO, LABEL = "seller(order=['red', 'green', 'blue'])", "best of 1, depth 3, cost 9"
 SETTINGS: dict[str, Any] = {"split": "test", "tasks": 6, "max_steps": 8, "workers": 1}
 
 
@@ -34,7 +34,7 @@ def winners(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_arms_gains_and_foresight(winners: str, tmp_path: Path) -> None:
     out = tmp_path / "run"
     found = plan(out, winners, KIOSK, [SELLER], [Search(width=1, depth=3, cost=9)], **SETTINGS)
-    alone, planned = (found["utility"]["arms"][name] for name in ("seller, alone", f"seller, {LABEL}"))
+    alone, planned = (found["utility"]["arms"][name] for name in (f"{WHO}, alone", f"{WHO}, {LABEL}"))
     # Red is taken and sold in every arm: right for two tasks of six. The look-ahead foresees that after two steps.
     for arm, imagined in ((alone, 0), (planned, 12)):
         assert arm["real_success"]["value"] == pytest.approx(1 / 3)
@@ -42,7 +42,7 @@ def test_arms_gains_and_foresight(winners: str, tmp_path: Path) -> None:
     gain = found["utility"]["gain"]
     assert (gain["value"], gain["low"], gain["high"], gain["arm"]) == (0.0, 0.0, 0.0, LABEL)
     assert gain["fewer_steps"]["value"] == 0.0
-    told = found["planning"][f"seller, {LABEL}"]
+    told = found["planning"][f"{WHO}, {LABEL}"]
     assert (told["look_aheads"], told["foreseen_successes"]) == (6, 6)
     assert told["tasks_won_of_those_foreseen"]["value"] == pytest.approx(1 / 3)
     assert (
@@ -60,7 +60,7 @@ def test_the_command(winners: str, tmp_path: Path) -> None:
     words = ["plan", winners, "-a", name, *where, *search]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
-    assert f"seller, {LABEL}" in done.output
+    assert f"{WHO}, {LABEL}" in done.output
     assert read_json(tmp_path / "m.json") == read_json(tmp_path / "out" / "metrics.json")
 
 

@@ -12,7 +12,7 @@ from worldloom.agents.base import HELD_BACK
 from worldloom.agents.base import Start as AgentStart
 from worldloom.agents.llm import LLMAgent
 from worldloom.lm.server import ServerLM
-from worldloom.lm.session import LocalLM
+from worldloom.lm.session import LocalLM, Session
 from worldloom.practice.plan import Planner, Search
 from worldloom.practice.verify import Check, VerifiedAgent
 from worldloom.rollout import rollout
@@ -60,8 +60,8 @@ def test_planning_with_an_agent_and_a_world_behind_servers() -> None:
         assert (episode.actions, episode.outcome) == (["take blue", "sell"], "success")
         (plan,) = episode.agent.plans
         assert (plan["success"], plan["trust"], plan["length"]) == (True, 1.0, 2)
-        said = [turn["content"] for turn in agent_at.chats[-1]["messages"] if turn["role"] == "assistant"]
-        assert said[-1] == "Action: take blue"  # it has for its own what was done in its name
+        said = [turn["content"] for chat in agent_at.chats for turn in chat["messages"] if turn["role"] == "assistant"]
+        assert "Action: take blue" in said  # it has for its own what was done in its name
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +69,15 @@ def tiny(tiny_lm_folder: Path) -> LocalLM:
     return LocalLM(str(tiny_lm_folder), torch.float32)
 
 
-def test_histories_imagined_side_by_side_are_those_imagined_alone(tiny: LocalLM) -> None:
+def test_histories_imagined_side_by_side_are_those_imagined_alone(
+    tiny: LocalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Session.step, "__defaults__", (6, None))  # tokens of an answer: random weights know no end
     planner = Planner(Wanderer(), tiny, Search(width=4, depth=2, cost=40), STARTS)
     planner.begin(AgentStart("2", "A customer comes.", None, 0))
     first = planner.act("A customer comes.")
     alone = tiny.session("The customer wants blue.", "A customer comes.")
+    assert len(planner._left) == 1
     assert planner._expected == alone.step(first.action)
     assert [step.observation for step in planner._left] == [alone.step(s.decision.action) for s in planner._left]
     assert planner.follower.session is not None and planner.follower.session.taken == 0

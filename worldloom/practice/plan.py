@@ -153,6 +153,8 @@ class Planner(Agent):
                     break
                 children = imagine(asked, threads, root=session)
                 spent += len(asked)
+                if not children:  # nothing more fits the model's window
+                    break
                 ended += [node for node in children if node.terminal]
                 live = sorted((node for node in children if not node.terminal), key=rank, reverse=True)[: search.width]
                 if not live or self._won(ended):
