@@ -48,7 +48,27 @@ def test_naming_the_commands_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["demo", "collect", "record", "conversations", "train", "evaluate", "study", "transfer", "envs"]
+    "command",
+    [
+        "demo",
+        "collect",
+        "record",
+        "conversations",
+        "train",
+        "evaluate",
+        "study",
+        "transfer",
+        "envs",
+        "verify",
+        "plan",
+        "rehearse",
+        "build",
+        "imagine",
+        "improve",
+        "grpo",
+        "recipe",
+        "report",
+    ],
 )
 def test_every_command_has_help(command: str) -> None:
     done = worldloom(command, "--help")

@@ -67,8 +67,13 @@ class Anchor:
         if self.kind == "every":
             return number % self._count == 0
         if self.kind == "action":
-            return re.fullmatch(re.escape(self.value).replace(r"\*", ".*"), action, re.DOTALL) is not None
+            return fits(self.value, action)
         return False
+
+
+def fits(pattern: str, text: str) -> bool:
+    """Whether a text is what a pattern says; ``*`` in it stands for anything."""
+    return re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), text, re.DOTALL) is not None
 
 
 class AnchoredEnv(Environment):

@@ -12,11 +12,12 @@ from typer.core import TyperCommand
 
 from worldloom.cli_build import app as build_app
 from worldloom.cli_data import app as data_app
+from worldloom.cli_foresight import app as foresight_app
 from worldloom.cli_logs import app as logs_app
 from worldloom.cli_practice import app as practice_app
 from worldloom.cli_report import app as report_app
 from worldloom.cli_study import app as study_app
-from worldloom.cli_text import pairs, show
+from worldloom.cli_text import agent_specs, env_spec, pairs, show
 from worldloom.errors import ConfigError, WorldloomError
 
 ABOUT = "Turn an agent's interaction logs into an LLM world model, and measure how far it can be trusted."
@@ -29,6 +30,7 @@ app.add_typer(report_app)
 app.add_typer(study_app)
 app.add_typer(build_app)
 app.add_typer(practice_app)
+app.add_typer(foresight_app)
 STOPPED = 130
 
 Env = Annotated[str, typer.Option("--env", help="Environment; `worldloom envs` lists them.")]
@@ -42,20 +44,6 @@ Risk = Annotated[
     float, typer.Option(min=0.001, max=0.999, help="Share of accepted steps that may be wrong (confidence).")
 ]
 MaxSteps = Annotated[int, typer.Option(min=1, help="Steps after which an episode is truncated.")]
-
-
-def env_spec(name: str, options: list[str] | None) -> Any:
-    """An environment as the command line names it."""
-    from worldloom.envs import EnvSpec
-
-    return EnvSpec(name, pairs(options))
-
-
-def agent_specs(texts: list[str] | None) -> list[Any]:
-    """Agents as the command line names them; see ``AgentSpec.parse``."""
-    from worldloom.agents import AgentSpec
-
-    return [AgentSpec.parse(text) for text in texts or []]
 
 
 @app.command()

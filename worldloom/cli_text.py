@@ -1,4 +1,4 @@
-"""What the command line is given and gives: KEY=VALUE texts, results as JSON."""
+"""What the command line is given and gives: KEY=VALUE texts, environments and agents, results as JSON."""
 
 import json
 from typing import Any
@@ -7,7 +7,21 @@ import typer
 
 from worldloom.texts import pairs
 
-__all__ = ["pairs", "show"]
+__all__ = ["agent_specs", "env_spec", "pairs", "show"]
+
+
+def env_spec(name: str, options: list[str] | None) -> Any:
+    """An environment as the command line names it."""
+    from worldloom.envs import EnvSpec
+
+    return EnvSpec(name, pairs(options))
+
+
+def agent_specs(texts: list[str] | None) -> list[Any]:
+    """Agents as the command line names them; see ``AgentSpec.parse``."""
+    from worldloom.agents import AgentSpec
+
+    return [AgentSpec.parse(text) for text in texts or []]
 
 
 def show(result: Any) -> None:

@@ -19,7 +19,7 @@ from worldloom.progress import progress
 from worldloom.rollout import MAX_STEPS
 from worldloom.rollouts import AT_ONCE, Engines, Play, asked, play_at_once
 from worldloom.runs import Log, open_run, write_json
-from worldloom.trajectory import EnvRef, Trajectory, read
+from worldloom.trajectory import AgentRef, EnvRef, Trajectory, read
 
 logger = logging.getLogger(__name__)
 
@@ -248,10 +248,13 @@ def _by_agent(trajectories: Iterable[Trajectory]) -> dict[str, Counter[str]]:
 
 
 def label(trajectory: Trajectory) -> str:
-    """A short name of who acted: the agent's name and those of its parameters that are not its defaults."""
-    if trajectory.agent is None:
-        return "unknown"
-    usual = defaults(trajectory.agent.name)
-    told = {k: v for k, v in sorted(trajectory.agent.params.items()) if k not in usual or usual[k] != v}
+    """A short name of who acted; see ``label_of``."""
+    return label_of(trajectory.agent) if trajectory.agent else "unknown"
+
+
+def label_of(agent: AgentRef) -> str:
+    """A short name of an agent: its name and those of its parameters that are not its defaults."""
+    usual = defaults(agent.name)
+    told = {k: v for k, v in sorted(agent.params.items()) if k not in usual or usual[k] != v}
     params = ",".join(f"{k}={v}" for k, v in told.items())
-    return f"{trajectory.agent.name}({params})" if params else trajectory.agent.name
+    return f"{agent.name}({params})" if params else agent.name

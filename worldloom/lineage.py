@@ -45,9 +45,10 @@ def lineage(model: str | Path) -> dict[str, Any]:
     return {"base": str(model), "before": [*last.get("before", []), {key: last[key] for key in KEPT if key in last}]}
 
 
-def files_of(model: str) -> list[Path]:
-    """A model's files, as far as they lie here; also those that a name such as ``retrieval:PATH`` speaks of."""
+def files_of(model: str, *data: Path | None) -> list[Path]:
+    """What a run depends on: a model's files, as far as they lie here, also those that a name such as
+    ``retrieval:PATH`` speaks of; and its data."""
     places = [Path(part) for part in (model, *model.split(":")[1:])]
     folders = [place / "model" if (place / "model").is_dir() else place for place in places]
     found = [file for folder in folders if folder.is_dir() for file in sorted(folder.glob("*")) if file.is_file()]
-    return [*found, *(place for place in places if place.is_file())]
+    return [*found, *(place for place in places if place.is_file()), *(path for path in data if path)]

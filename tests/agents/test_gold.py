@@ -5,7 +5,7 @@ import pytest
 from tests.envs.corridor import Corridor
 from worldloom.agents import AgentSpec, make
 from worldloom.agents.base import Decision, Finished, Start
-from worldloom.agents.gold import GoldFollower, Replay
+from worldloom.agents.gold import GoldFollower, Idle, Replay
 from worldloom.envs.base import Observation
 from worldloom.errors import ConfigError
 from worldloom.rollout import rollout
@@ -108,3 +108,19 @@ def test_replay_says_what_it_was_given_in_every_episode() -> None:
 def test_an_unknown_agent_or_parameter_is_named(name: str, params: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         AgentSpec(name, params).build()
+
+
+def test_idling_gets_nowhere() -> None:
+    played = rollout(Corridor(), Idle(), "train-0", max_steps=5)
+    assert played.actions == ["look", "wait", "do nothing", "look", "wait"]
+    assert {step.reward for step in played.steps} == {0.0}
+
+
+def test_a_fork_goes_on_alike_or_by_chances_of_its_own() -> None:
+    agent = GoldFollower(0.5)
+    agent.begin(Start("t", "", None, 0, PLAN))
+    agent.act("")
+    same, first, again, other = agent.fork(), agent.fork(1), agent.fork(1), agent.fork(2)
+    on = [[each.act("").action for _ in range(30)] for each in (agent, same, first, again, other)]
+    assert on[0] == on[1] and on[2] == on[3]
+    assert len({*map(tuple, on)}) == 3

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from worldloom.agents import make
+from worldloom.agents import Start, make
 from worldloom.agents.webshop import Page, Wish
 from worldloom.envs.webshop import WebShop
+from worldloom.errors import ConfigError
 from worldloom.rollout import rollout
 
 pytest.importorskip("bm25s", reason='WebShop\'s search is not installed: pip install "worldloom[webshop]"')
@@ -56,3 +57,34 @@ def test_the_same_task_and_seed_give_the_same_episode(shop: WebShop) -> None:
     episodes = [rollout(shop, make("scripted-webshop", skill=0.3), task, max_steps=20).actions for _ in range(2)]
     assert episodes[0] == episodes[1]
     assert episodes[0] != rollout(shop, make("scripted-webshop", skill=0.3), task, seed=1, max_steps=20).actions
+
+
+PAGE = (
+    "Instruction: [SEP] {} [SEP] Back to Search [SEP] < Prev [SEP] color [SEP] red [SEP] blue [SEP] A lamp [SEP] "
+    "Price: $5.00 [SEP] Rating: 5 [SEP] Description [SEP] Features [SEP] Reviews [SEP] Attributes [SEP] Buy Now"
+)
+
+
+def test_a_purchase_that_was_held_back_is_mended_or_given_up() -> None:
+    wish = "Find me a lamp with color: blue, and price lower than 10.00 dollars"
+    page = PAGE.format(wish)
+    agent = make("hasty-webshop", forgets=1.0)
+    agent.begin(Start("t", wish, wish, 0))
+    agent.open, agent.seen, agent.final = "B000000001", {"B000000001": 0.5}, "B000000001"
+    assert agent.act(page).action == "click[buy now]"  # it forgets the colour
+    assert agent.held_back("click[buy now]", page).action == "click[blue]"
+    assert agent.act(page).action == "click[buy now]"
+    assert agent.held_back("click[buy now]", page).action == "click[< prev]"  # nothing is missing: another product
+    assert agent._best() is None
+
+
+def test_a_hasty_shopper_mostly_buys_and_often_wrongly(shop: WebShop) -> None:
+    tasks = shop.task_ids("valid")[:30]
+    found = [rollout(shop, make("hasty-webshop", forgets=0.0), t, max_steps=8).outcome for t in tasks]
+    assert found.count("success") + found.count("failure") == 30
+    assert 5 <= found.count("success") <= 15
+
+
+def test_how_hasty_is_checked() -> None:
+    with pytest.raises(ConfigError, match="looks is 0; it must be at least 1"):
+        make("hasty-webshop", looks=0)

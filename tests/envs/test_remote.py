@@ -8,7 +8,7 @@ import pytest
 
 from tests.envs.corridor import Corridor
 from worldloom.envs import EnvSpec
-from worldloom.envs.remote import RemoteEnv
+from worldloom.envs.remote import RemoteEnv, RemoteEnvs
 from worldloom.errors import ConfigError, EnvError
 
 SPEC = EnvSpec("tests.envs.corridor:Unsafe", {"hang": "train-3"})
@@ -51,3 +51,16 @@ def test_a_death_and_a_silence_are_errors() -> None:
 def test_what_cannot_be_built_says_why() -> None:
     with pytest.raises(ConfigError, match="there is no map of that size"):
         RemoteEnv(EnvSpec("tests.envs.corridor:Unbuildable", {"how": "config"}))
+
+
+def test_environments_are_lent_again_unless_they_were_closed() -> None:
+    with RemoteEnvs(EnvSpec("tests.envs.corridor:Corridor"), 1) as envs:
+        with envs.one() as first:
+            first.reset("train-0")
+        with envs.one() as again:
+            assert again is first
+            again.close()
+        with envs.one() as new:
+            assert new is not first
+            assert new.reset("train-0") == Corridor().reset("train-0")
+    assert new.closed

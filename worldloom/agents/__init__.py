@@ -23,6 +23,8 @@ AGENTS = {
     "scripted-textworld-cooking": "worldloom.agents.textworld_cook:CookAgent",
     "scripted-textworld-treasure-hunter": "worldloom.agents.textworld_explorer:TreasureHunterAgent",
     "scripted-webshop": "worldloom.agents.webshop:WebShopAgent",
+    "hasty-webshop": "worldloom.agents.webshop_hasty:HastyShopper",
+    "idle": "worldloom.agents.gold:Idle",
     "gold": "worldloom.agents.gold:GoldFollower",
     "noisy-gold": "worldloom.agents.slips:NoisyGold",
     "llm": "worldloom.agents.llm:LLMAgent",

@@ -1,5 +1,6 @@
 """Who acts: an agent sees text and says an action."""
 
+import copy
 import hashlib
 import inspect
 import random
@@ -9,6 +10,8 @@ from typing import Any, NamedTuple
 
 from worldloom.errors import ConfigError
 from worldloom.trajectory import AgentRef
+
+HELD_BACK = "Your action was held back and nothing has changed: {!r} is not expected to succeed. Choose another action."
 
 
 class Decision(NamedTuple):
@@ -77,6 +80,31 @@ class Agent(ABC):
         Raises:
             Finished: there is none.
         """
+
+    def held_back(self, action: str, observation: str) -> Decision:
+        """Say what to do instead of an action that was held back before it was taken (``worldloom.practice.verify``).
+
+        ``observation`` is still the newest text of the world. Unless an agent has a way of its own to react, it is told
+        in words (``HELD_BACK``), as if the world had said so.
+        """
+        return self.act(HELD_BACK.format(action))
+
+    def did(self, action: str) -> None:  # noqa: B027
+        """Hear that another action than the one just said was taken in the agent's name (``worldloom.practice.plan``).
+
+        An agent that keeps no account of its own actions has nothing to do here.
+        """
+
+    def fork(self, seed: int | None = None) -> "Agent":
+        """The same agent at the same moment, to go on by itself.
+
+        With a ``seed``, what it does at random from here on depends on the seed; that is what ``self.random`` draws.
+        """
+        twin = copy.deepcopy(self)
+        drawing = getattr(twin, "random", None)
+        if seed is not None and isinstance(drawing, random.Random):
+            drawing.seed(f"{seed} {drawing.random()}")
+        return twin
 
     def rng(self, start: Start) -> random.Random:
         """Randomness that depends on nothing but task, agent and seed."""

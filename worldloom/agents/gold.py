@@ -39,6 +39,20 @@ class GoldFollower(Agent):
         return self.plan[self.at].rpartition(" ")[0] or "wait"
 
 
+class Idle(Agent):
+    """Does nothing of use, again and again: what it wins, a world gives away (``worldloom.practice.rehearse``)."""
+
+    name = "idle"
+    words = ("look", "wait", "do nothing")
+
+    def begin(self, start: Start) -> None:
+        self.at = 0
+
+    def act(self, observation: str) -> Decision:
+        self.at += 1
+        return Decision(self.words[(self.at - 1) % len(self.words)])
+
+
 class Replay(Agent):
     """Takes given actions in order, whatever happens.
 

@@ -198,6 +198,10 @@ class LLMAgent(Agent):
         self._reply = self._ask(self.random.getrandbits(31))
         return parse_react(self._reply)
 
+    def did(self, action: str) -> None:
+        """The conversation then has that action for its own."""
+        self._reply = f"{MARK} {action}"
+
     def messages(self) -> list[Message]:
         """The conversation as it would be sent now."""
         later = [(_turn("assistant", reply), _turn("user", seen)) for reply, seen in self._exchanges]

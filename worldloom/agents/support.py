@@ -47,6 +47,9 @@ class SupportAgent(Agent):
         self.last = self._work() if self.random.random() < self.skill else self._stray()
         return Decision(self.last)
 
+    def did(self, action: str) -> None:
+        self.last = action
+
     def _work(self) -> str:
         """The first call of the plan that was not made yet, whatever its numbers; done if there is none."""
         for call in self.plan(self.notes):

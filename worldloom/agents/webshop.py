@@ -15,6 +15,8 @@ PART = re.compile(r" \[SEP\] |\n")
 EMPTY = frozenset(["find", "me", "for", "with", "and", "in", "of", "the", "a", "an", "that", "is", "are", "to"])
 ENOUGH = 0.99  # share of the wanted words that a product must have to be bought at once
 LOOKED_AT = 8  # products, before the best of them is bought
+BUY = "click[buy now]"
+GIVEN_UP = -99.0  # how well a product fits that was held back
 
 
 class Wish(NamedTuple):
@@ -82,6 +84,7 @@ class WebShopAgent(Agent):
     """
 
     name = "scripted-webshop"
+    looks = LOOKED_AT
 
     def __init__(self, skill: float = 1.0, invalid: float = 0.15):
         self.skill, self.invalid = chances(skill=skill, invalid=invalid)
@@ -95,14 +98,29 @@ class WebShopAgent(Agent):
         self.titles: dict[str, str] = {}
         self.chosen: set[str] = set()
         self.final: str | None = None
-        self.in_sub = False
+        self.in_sub = self.on_purpose = False
 
     def act(self, observation: str) -> Decision:
         page = Page(observation)
         self.titles |= {code: title for code, title, _ in page.products()}
-        action = self._shop(page) if self.random.random() < self.skill else self._wander(page)
+        self.on_purpose = self.random.random() < self.skill
+        action = self._shop(page) if self.on_purpose else self._wander(page)
         self._note(action)
         return Decision(action)
+
+    def held_back(self, action: str, observation: str) -> Decision:
+        """Look at the page again. Of a product that was to be bought on purpose, choose what is wanted and was not
+        chosen; if there is nothing, give it up for another one."""
+        if self.on_purpose and action == BUY and self.open:
+            missing = self._missing(Page(observation))
+            if missing:
+                self._note(missing[0])
+                return Decision(missing[0])
+            self.seen[self.open], self.final = GIVEN_UP, None
+        return self.act(observation)
+
+    def did(self, action: str) -> None:
+        self._note(action)
 
     def _note(self, action: str) -> None:
         """Remember what was opened and chosen."""
@@ -130,13 +148,20 @@ class WebShopAgent(Agent):
         """The unseen product that fits best and is cheap enough; at last the best of those seen."""
         found = [(self._fit(title), code) for code, title, price in page.products() if price <= self.wish.most]
         fresh = [(fit, code) for fit, code in found if code not in self.seen]
-        if self.final or len(self.seen) >= LOOKED_AT or not fresh:
-            self.final = self.final or max(self.seen, key=lambda code: self.seen[code], default=None)
+        if self.final or len(self._wanted()) >= self.looks or not fresh:
+            self.final = self.final or self._best()
             shown = [code for _, code in found]
             if self.final in shown or not fresh:
                 target = self.final if self.final in shown else None
                 return f"click[{target.lower()}]" if target else self._turn(page)
         return f"click[{max(fresh, key=lambda pair: pair[0])[1].lower()}]"
+
+    def _wanted(self) -> list[str]:
+        """The products that were looked at and not given up."""
+        return [code for code, fit in self.seen.items() if fit > GIVEN_UP]
+
+    def _best(self) -> str | None:
+        return max(self._wanted(), key=lambda code: self.seen[code], default=None)
 
     def _turn(self, page: Page) -> str:
         return next((f"click[{b}]" for b in ("next >", "< prev") if b in page.lower), "click[back to search]")
@@ -152,8 +177,12 @@ class WebShopAgent(Agent):
             return "click[attributes]"
         if self.seen[code] < ENOUGH and code != self.final:
             return "click[< prev]"
-        missing = [value for value in self.wish.options if value in page.values() and value not in self.chosen]
-        return f"click[{missing[0]}]" if missing else "click[buy now]"
+        return next(iter(self._missing(page)), BUY)
+
+    def _missing(self, page: Page) -> list[str]:
+        """Clicks on what is wanted, is there, and was not chosen."""
+        wanted = [value for value in self.wish.options if value in page.values() and value not in self.chosen]
+        return [f"click[{value}]" for value in wanted]
 
     def _fit(self, text: str) -> float:
         return len(self.wish.words & words_of(text)) / max(len(self.wish.words), 1)

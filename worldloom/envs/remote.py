@@ -3,10 +3,12 @@
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import get_context
+from queue import SimpleQueue
 from typing import Any
 
 from worldloom.envs import EnvSpec
@@ -28,7 +30,7 @@ class RemoteEnv(Environment):
     """
 
     def __init__(self, spec: EnvSpec, seconds: float = SECONDS):
-        self._spec, self._seconds = spec, seconds
+        self._spec, self._seconds, self.closed = spec, seconds, False
         self._process = ProcessPoolExecutor(1, get_context("spawn"), initializer=_settle)
         try:
             self.name, self.version, self._options, self._splits = self._ask(_build, spec)
@@ -73,12 +75,41 @@ class RemoteEnv(Environment):
         self._process.shutdown(wait=False, cancel_futures=True)
 
     def close(self) -> None:
+        self.closed = True
         try:
             self._ask(_call, "close")
         except EnvError:  # it is gone already
             pass
         finally:
             self._process.shutdown(wait=True, cancel_futures=True)
+
+
+class RemoteEnvs:
+    """Remote environments for so many threads, each made when it is first needed."""
+
+    def __init__(self, spec: EnvSpec, count: int):
+        self._spec, self._count = spec, count
+        self._idle: SimpleQueue[RemoteEnv | None] = SimpleQueue()
+        for _ in range(count):
+            self._idle.put(None)
+
+    @contextmanager
+    def one(self) -> Iterator[RemoteEnv]:
+        """An environment for a while. One that was closed meanwhile, since its engine broke, is not given again."""
+        env = self._idle.get()
+        try:
+            env = env or RemoteEnv(self._spec)
+            yield env
+        finally:
+            self._idle.put(None if env is None or env.closed else env)
+
+    def __enter__(self) -> "RemoteEnvs":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for _ in range(self._count):
+            if env := self._idle.get():
+                env.close()
 
 
 def _settle() -> None:

@@ -4,13 +4,12 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from worldloom.anchoring import Anchor, AnchoredEnv
 from worldloom.collect import imagine
 from worldloom.envs import EnvSpec
-from worldloom.envs.remote import RemoteEnv
+from worldloom.envs.remote import RemoteEnvs
 from worldloom.envs.worker import Job
 from worldloom.errors import ConfigError
 from worldloom.evaluate.consistency import Realities, rates, triples
@@ -57,29 +56,17 @@ def run_anchored(out: Path, lm: Any, anchor: Anchor, realities: Realities) -> li
 @contextmanager
 def _player(env: EnvSpec, workers: int, lm: Any, anchor: Anchor, starts: dict[str, Start]) -> Iterator[Play]:
     """What plays one job in an anchored world; as many at once as there are workers, a real environment each."""
-    idle: SimpleQueue[RemoteEnv | None] = SimpleQueue()
-    for _ in range(workers):
-        idle.put(None)  # made when it is first needed
+    with RemoteEnvs(env, workers) as reals:
 
-    def play_one(job: Job) -> Trajectory:
-        real = idle.get()
-        try:
-            real = real or RemoteEnv(env)
-            world, agent = AnchoredEnv(WorldModelEnv(lm, starts, env.name), real, anchor), job.agent.build()
-            played = rollout(world, agent, job.task_id, seed=job.seed, split=job.split, max_steps=job.max_steps)
-            if played.error is not None:  # an engine that broke is not used again
-                real.close()
-                real = None
+        def play_one(job: Job) -> Trajectory:
+            with reals.one() as real:
+                world, agent = AnchoredEnv(WorldModelEnv(lm, starts, env.name), real, anchor), job.agent.build()
+                played = rollout(world, agent, job.task_id, seed=job.seed, split=job.split, max_steps=job.max_steps)
+                if played.error is not None:  # an engine that broke is not used again
+                    real.close()
             return played
-        finally:
-            idle.put(real)
 
-    try:
         yield play_one
-    finally:
-        for _ in range(workers):
-            if real := idle.get():
-                real.close()
 
 
 def anchoring_metrics(anchored: Sequence[Record], plain: Sequence[Record]) -> Record:

@@ -103,7 +103,7 @@ def evaluate(
         "model": str(model), "data": data.as_posix() if data else None, "episodes": episodes, "env": env,
         "split": split, "tasks": tasks if agents else None, "agents": agents, "seed": seed, "max_steps": max_steps,
         "anchors": [str(anchor) for anchor in anchors] or None,
-        "fingerprint": fingerprint([*files_of(model), *([data] if data else [])]),
+        "fingerprint": fingerprint(files_of(model, data)),
         "exact_only": exact_only or None,
     }  # fmt: skip
     open_run(out, {"stage": "evaluate", **_plain(asked), **_free(rollouts, logs, minutes)})

@@ -7,12 +7,12 @@ the number of words. Nothing here knows an environment; it only guesses, and the
 import contextlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from worldloom.errors import ModelError, ProtocolError
-from worldloom.protocol import said
+from worldloom.protocol import heard, said
 from worldloom.role import Role
 from worldloom.trajectory import ESCAPED, Trajectory
 
@@ -23,6 +23,7 @@ END = "\x01"  # the end of a reply, as a piece
 SLOT = "\x00"  # begins the name of an open place: its index in the action's words
 RARE = 3  # replies seen less often are not kept
 LONGEST = 256  # pieces of a reply that are learnt: the file nests as deep, and JSON readers have a limit
+ENDINGS = 16  # replies that end an episode, of one form of action
 FILE = "replies.json"
 
 Node = dict[str, list[Any]]  # piece -> [count, Node]
@@ -69,9 +70,11 @@ class Replies:
 
     def __init__(self, forms: dict[str, Node] | None = None):
         self.forms: dict[str, Node] = forms or {}
+        self._endings: dict[str, list[list[str]]] = {}
 
     def learn(self, trajectories: Iterable[Trajectory]) -> "Replies":
         """Take in all replies of some trajectories; those that the text protocol cannot say are passed over."""
+        self._endings.clear()
         for trajectory in trajectories:
             for step in trajectory.steps:
                 with contextlib.suppress(ProtocolError):
@@ -96,6 +99,13 @@ class Replies:
     def walk(self, action: Action) -> "Walk":
         """Begin at the beginning of a reply."""
         return Walk(action, self.forms.get(action.form, {}))
+
+    def endings(self, action: Action, most: int = ENDINGS) -> list[str]:
+        """The replies with which actions of this form ended an episode, the commonest first."""
+        if action.form not in self._endings:
+            found = [(n, parts) for parts, n in _whole(self.forms.get(action.form, {})) if heard("".join(parts))[1]]
+            self._endings[action.form] = [parts for _, parts in sorted(found, key=lambda each: -each[0])]
+        return ["".join(map(action.fill, parts)) for parts in self._endings[action.form][:most]]
 
     def save(self, folder: Path) -> None:
         """Write what was seen more than rarely to ``folder/replies.json``."""
@@ -152,6 +162,18 @@ def _is_node(found: Any) -> bool:
         isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], int) and _is_node(entry[1])
         for entry in found.values()
     )
+
+
+def _whole(node: Node) -> Iterator[tuple[list[str], int]]:
+    """Every reply of a tree that was kept to its end, in pieces, and how often it was seen."""
+    waiting: list[tuple[Node, list[str]]] = [(node, [])]
+    while waiting:  # deeper than Python calls functions
+        here, parts = waiting.pop()
+        for part, (count, below) in here.items():
+            if part == END:
+                yield parts, count
+            else:
+                waiting.append((below, [*parts, part]))
 
 
 def _pruned(node: Node) -> Node:

@@ -9,10 +9,10 @@ import torch
 from worldloom.errors import ContextOverflow
 from worldloom.lm.base import MAX_NEW_TOKENS, Confidence, check_rewind
 from worldloom.lm.draft import Memory
-from worldloom.lm.engine import GIB, Engine, Request, Sampling
+from worldloom.lm.engine import GIB, Engine, Request, Sampling, logprobs
 from worldloom.lm.guess import Guess, Guesser, remembering
 from worldloom.lm.hf import fast_bfloat16, load_model, load_tokenizer, resolve, window
-from worldloom.lm.packed import new_cache, prepare_model
+from worldloom.lm.packed import Chunk, forward, new_cache, prepare_model
 from worldloom.lm.prepacked import load_weights, prepack
 from worldloom.lm.prompt import Prompt, prompted
 from worldloom.lm.replies import Replies
@@ -168,6 +168,26 @@ class Session:
         agrees = usual.answer(self.memory, action) == text if usual else None
         self._take(prompt, answer, self._heard(action, text), Confidence.of(request.logprobs, agrees))
         return text
+
+    def chances(self, action: str, answers: Sequence[str]) -> list[float]:
+        """The log-probability of each whole answer to an action, its end included, by one pass; no step is taken.
+
+        Each answer is judged as it is usually split into tokens. What a step before has read need not be read again.
+
+        Raises:
+            ContextOverflow: history, action and the longest answer do not fit the model's window.
+        """
+        ids, drafts = self._asking(action), [self.lm.chat.answer(text) for text in answers]
+        self._room(ids, least=max(map(len, drafts), default=0))
+        cache = self.cache.fork()
+        cache.length = min(cache.length, len(ids) - 1)
+        chunk = Chunk(cache, ids[cache.length :], drafts)
+        (rows,) = forward(self.lm.model, [chunk])
+        found, at = [], 1
+        for draft in drafts:
+            found.append(sum(logprobs(torch.cat([rows[:1], rows[at : at + len(draft) - 1]]), draft)))
+            at += len(draft)
+        return found
 
     def hear(self, action: str, text: str) -> None:
         """Take a step whose answer is known; the model reads it with the next one.
