@@ -125,6 +125,13 @@ def test_kills_change_nothing(undisturbed: Path, config: Path, tmp_path: Path) -
     assert len(keys) == len(set(keys))
 
 
+def test_a_finished_study_is_left_alone(undisturbed: Path, config: Path) -> None:
+    before = read_json(undisturbed / "metrics.json")
+    kept = {path: path.stat().st_mtime_ns for path in undisturbed.glob("*/*/*.json*")}
+    assert study(undisturbed, study_settings(str(config)), workers=1) == before  # where the numbers come from included
+    assert {path: path.stat().st_mtime_ns for path in undisturbed.glob("*/*/*.json*")} == kept
+
+
 def test_other_settings_are_refused(undisturbed: Path, config: Path) -> None:
     with pytest.raises(ConfigError, match=r"other settings \(seed: 0 there, 1 now\)"):
         study(undisturbed, study_settings(str(config), {"seed": 1}))
