@@ -6,7 +6,7 @@ from tests.practice.kiosk import ExactLM, Kiosk, Seller, SellingLM
 from worldloom.agents.base import HELD_BACK
 from worldloom.errors import ConfigError
 from worldloom.practice.calibrate import judge
-from worldloom.practice.truth import truth_of
+from worldloom.practice.truth import _left, truth_of
 from worldloom.practice.verify import Check, VerifiedAgent
 from worldloom.rollout import rollout
 from worldloom.trajectory import Trajectory
@@ -151,6 +151,11 @@ def test_what_an_action_would_really_have_come_to(history: list[str], action: st
     if action == "take red":  # the plan's own step was taken already; taking something else undoes it
         history = ["take blue"]
     assert truth_of(Kiosk(), "2", 0, history, action) is right
+
+
+def test_what_was_taken_of_a_plan_is_known_by_its_meaning() -> None:
+    plan = ['{"name": "pay", "arguments": {"a": 1, "b": 2}}', "done", "done"]
+    assert _left(plan, ['{"arguments":{"b":2,"a":1},"name":"pay"}', "done"]) == ["done"]
 
 
 def test_a_recorded_episode_is_judged_without_being_played() -> None:

@@ -1,5 +1,6 @@
 """What would really have come of an action: the history is played again in the real environment, then the action."""
 
+import json
 from collections.abc import Sequence
 
 from worldloom.envs.base import Environment, Observation, StepResult
@@ -35,13 +36,21 @@ def _again(env: Environment, task_id: str, seed: int, history: Sequence[str]) ->
 
 def _left(plan: Sequence[str], taken: Sequence[str]) -> list[str]:
     """The steps of a plan that were not taken yet, each as often as it is in it."""
-    done, left = list(taken), []
+    done, left = [_plain(action) for action in taken], []
     for action in plan:
-        if action in done:
-            done.remove(action)
+        if _plain(action) in done:
+            done.remove(_plain(action))
         else:
             left.append(action)
     return left
+
+
+def _plain(action: str) -> str:
+    """An action without what makes no difference: in a tool call, the order of keys and the spaces."""
+    try:
+        return json.dumps(json.loads(action), sort_keys=True)
+    except (ValueError, RecursionError):
+        return action
 
 
 def _wins(env: Environment, actions: Sequence[str], result: StepResult | None = None) -> bool:

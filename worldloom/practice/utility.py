@@ -55,7 +55,8 @@ def _sections(metrics: Record) -> Iterator[Section]:
 
 
 def _arms(arms: Mapping[str, Record]) -> Table:
-    costs = [key for key in next(iter(arms.values()), {}) if key != "real_success"]
+    known = dict.fromkeys(key for arm in arms.values() for key in arm)
+    costs = [key for key in known if key not in ("real_success", "kinds")]
     rows = []
     for name, arm in arms.items():
         rate = Rate(**arm["real_success"])

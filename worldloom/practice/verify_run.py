@@ -9,6 +9,7 @@ from pathlib import Path
 from worldloom.agents import AgentSpec
 from worldloom.agents.base import Agent
 from worldloom.collect import choose_tasks
+from worldloom.coverage.steps import kind_of
 from worldloom.envs import Environment, EnvSpec
 from worldloom.envs.versions import check_version, refs_of
 from worldloom.errors import ConfigError
@@ -158,8 +159,10 @@ def measured(records: Sequence[Record], agents: Sequence[str], budgets: Sequence
 def _arm(records: Sequence[Record]) -> Record:
     verdicts = [verdict for record in records for verdict in record.get("verdicts", ())]
     found = played.rates(records, sum(verdict.get("steps", 0) for verdict in verdicts))
-    found["refusals"] = _counts([v for v in verdicts if v["held"]], True)
-    found["passes"] = _counts([v for v in verdicts if not v["held"]], False)
+    found |= _both(verdicts)
+    kinds = sorted({kind_of(verdict["action"]).name for verdict in verdicts})
+    if len(kinds) > 1:
+        found["kinds"] = {kind: _both([v for v in verdicts if kind_of(v["action"]).name == kind]) for kind in kinds}
     for share, right in (("wrong_actions_prevented", False), ("right_actions_blocked", True)):
         per_task = [[v for v in record.get("verdicts", ()) if v["right"] is right] for record in records]
         held = rate([sum(v["held"] for v in of) for of in per_task], [len(of) for of in per_task])
@@ -167,9 +170,14 @@ def _arm(records: Sequence[Record]) -> Record:
     return found
 
 
+def _both(verdicts: Sequence[Verdict]) -> Record:
+    return {"refusals": _counts(verdicts, True), "passes": _counts(verdicts, False)}
+
+
 def _counts(verdicts: Sequence[Verdict], held: bool) -> Record:
-    """How many verdicts were right; ``unknown``: what the action would have come to cannot be told."""
-    truths = Counter(verdict["right"] for verdict in verdicts)
+    """Of the actions that were held back (or not), for how many that was right; ``unknown``: what the action would have
+    come to cannot be told."""
+    truths = Counter(verdict["right"] for verdict in verdicts if verdict["held"] is held)
     return {"right": truths[not held], "wrong": truths[held], "unknown": truths[None]}
 
 
