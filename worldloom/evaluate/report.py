@@ -25,7 +25,7 @@ from worldloom.evaluate.cells import (
     rate_row,
     rates,
     value,
-)  # fmt: skip
+)
 from worldloom.evaluate.curves import dots_plot
 from worldloom.evaluate.page import Headline, Section, Table, write_page
 from worldloom.evaluate.plots import Rate, loss_plot, step_plot
