@@ -21,11 +21,7 @@ CAUSES = (
     "parser", "illegal_accepted", "legal_refused", "premature_success", "missed_success", "missed_failure",
     "invented_failure", "wording_only", "invented_object", "missing_object", "wrong_state",
 )  # fmt: skip
-AS_IMAGINED, NOTHING_TO_REPLAY, BROKE = (
-    "as_imagined",
-    "nothing_to_replay",
-    "replay_broke",
-)  # of failures that never part
+AS_IMAGINED, NOTHING, BROKE = "as_imagined", "nothing_to_replay", "replay_broke"  # of failures that never part
 
 
 def divergence(imagined: Record, real: Record, refusals: Collection[str]) -> Record | None:
@@ -151,7 +147,7 @@ def why_failed(imagined: Record, real: Record, refusals: Collection[str]) -> str
     if parted := divergence(imagined, real, refusals):
         return str(parted["cause"])
     if not told(imagined):
-        return NOTHING_TO_REPLAY
+        return NOTHING
     return BROKE if real.get("error") else AS_IMAGINED
 
 

@@ -25,7 +25,7 @@ from worldloom.evaluate.cells import (
     rate_row,
     rates,
     value,
-)  # fmt: skip
+)
 from worldloom.evaluate.consistency_sections import consistency_section, divergence_section
 from worldloom.evaluate.curves import dots_plot
 from worldloom.evaluate.logged import baseline_models, ingest_section, rollouts_section
