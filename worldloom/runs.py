@@ -22,6 +22,7 @@ BLOCK = 1 << 20  # bytes read at once
 LOCK = ".lock"
 RANKS = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK")  # as torchrun, MPICH and Open MPI tell processes apart
 
+_hidden: set[str] = set()
 _held: dict[Path, FileLock] = {}  # folders of runs that this process works in
 
 
@@ -214,11 +215,16 @@ def versions() -> dict[str, str]:
     return found
 
 
+def hide(texts: Iterable[str]) -> None:
+    """Leave some texts, such as names that are to be redacted, out of every command that this process notes."""
+    _hidden.update(texts)
+
+
 def begin(command: str | None = None) -> dict[str, Any]:
     """Where a result will come from: the commit of the code that runs, the command, the time. Call it at the start."""
     return {
         "git_commit": git_commit(),
-        "command": command or " ".join(["worldloom", *sys.argv[1:]]),
+        "command": command or " ".join(["worldloom", *("..." if word in _hidden else word for word in sys.argv[1:])]),
         "started": now().isoformat(timespec="seconds"),
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 from tests.ingest.samples import DONE, FOUND, GOODBYE, OPENAI_TOOLS, POLICY, QUESTION, THANKS, openai_call
 
 TASKS, TRIALS = 8, 2
-MAIL = "mara.okonjo@example.com"
+MAIL, NAME = "mara.okonjo@example.com", "Mara Okonjo"
 
 
 def conversation(task: int, trial: int) -> dict[str, Any]:
@@ -16,7 +16,7 @@ def conversation(task: int, trial: int) -> dict[str, Any]:
     cancel = {"name": "cancel", "arguments": {"id": task}}
     messages = [
         {"role": "system", "content": POLICY},
-        {"role": "user", "content": f"Cancel order {task}, I am {MAIL}."},
+        {"role": "user", "content": f"Cancel order {task}, I am {NAME}, {MAIL}."},
         openai_call(look, "c1"),
         {"role": "tool", "tool_call_id": "c1", "content": FOUND.replace("17", str(task))},
         openai_call(look, "c2"),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.building.shop import MAIL, TASKS, TRIALS, write_logs
+from tests.building.shop import MAIL, NAME, TASKS, TRIALS, write_logs
 from tests.ingest.samples import POLICY
 from tests.killing import kill_when
 from worldloom import load_world
@@ -24,6 +24,7 @@ from worldloom.envs.check import check_env
 from worldloom.errors import ConfigError, DataError
 from worldloom.evaluate.tables import table
 from worldloom.play import play
+from worldloom.redact.rules import Rules
 from worldloom.runs import read_json, read_records
 from worldloom.trajectory import read
 
@@ -40,7 +41,9 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def settings(model: Path, **changes: Any) -> BuildConfig:
     train = {"model": str(model), "steps": 2, "batch": 2, "max_tokens": 500, "precision": "float32"}
-    return BuildConfig(**{"name": "shop", "train": train, "test": 0.25, "few_shot": 2, **changes})
+    return BuildConfig(
+        **{"name": "shop", "train": train, "test": 0.25, "few_shot": 2, "rules": Rules((NAME,)), **changes}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +60,7 @@ def test_every_record_is_accounted_for(world: Path) -> None:
     assert ingest["skipped"] == {"is not JSON in UTF-#": 1, "no agent acts in it": 1}
     assert ingest["became"] == {"train": 12, "test": 4, "left_out_as_splits_would_share_them": 0}
     assert ingest["measured"] == {"held_out": 4, "one_step": 4, "rollouts": 4}
-    assert ingest["redacted"] == {"EMAIL": 32}  # in the first observation, and as the instruction
+    assert ingest["redacted"] == {"NAME": 32, "EMAIL": 32}  # in the first observation, and as the instruction
     assert ingest["unaccounted"] == 0
     tasks = {name: {t.task.id for t in read(world / "work" / "data" / f"{name}.jsonl")} for name in ("train", "test")}
     assert (len(tasks["train"]), len(tasks["test"])) == (6, 2) and not tasks["train"] & tasks["test"]
@@ -66,7 +69,7 @@ def test_every_record_is_accounted_for(world: Path) -> None:
 def test_nothing_is_written_before_it_is_redacted(world: Path) -> None:
     files = [path for path in world.rglob("*") if path.is_file()]
     assert len(files) > 30
-    assert not [path for path in files if MAIL.encode() in path.read_bytes()]
+    assert not [path for path in files if MAIL.encode() in path.read_bytes() or NAME.encode() in path.read_bytes()]
 
 
 def test_what_is_measured_stands_beside_baselines(world: Path) -> None:
@@ -112,7 +115,7 @@ def test_a_package_loads_in_one_line_wherever_it_is(world: Path, tmp_path: Path)
         assert (shop.name, shop.splits) == ("world-model:shop", ("train", "test"))
         assert len(shop.task_ids("train")) == 6 and len(shop.task_ids("test")) == 2
         first = shop.reset(shop.task_ids("test")[0])
-        assert first.text.startswith(f"{POLICY}\n\nTools:\n") and first.text.endswith("I am <EMAIL_1>.")
+        assert first.text.startswith(f"{POLICY}\n\nTools:\n") and first.text.endswith("I am <NAME_1>, <EMAIL_1>.")
         start = shop.starts[shop.task_ids("test")[0]].observation.text
         assert start.startswith("Cancel order") and len(start) < len(first.text)  # the model reads no more than this
         shop.step("look")
@@ -178,7 +181,7 @@ def lines(path: Path, count: int) -> bool:
 
 def test_kills_change_nothing(world: Path, logs: Path, tiny_lm_folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "killed"
-    words = ["build", logs, "--out", out, "--title", "shop", "--test", "0.25", "--few-shot", "2"]
+    words = ["build", logs, "--out", out, "--title", "shop", "--test", "0.25", "--few-shot", "2", "--name", NAME]
     train = {"model": str(tiny_lm_folder), "steps": 2, "batch": 2, "max_tokens": 500, "precision": "float32"}
     words += [word for name, value in train.items() for word in ("--set", f"{name}={value}")]
     command = [sys.executable, "-c", "from worldloom.cli import main; main()", *map(str, words)]
@@ -192,6 +195,7 @@ def test_kills_change_nothing(world: Path, logs: Path, tiny_lm_folder: Path, tmp
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         kill_when(process, moment, 1500)
         assert not (out / "world.json").exists()
+    assert not [path for path in out.rglob("*") if path.is_file() and NAME.encode() in path.read_bytes()]
     kept = (work / "evaluate" / "records.jsonl").read_bytes()
     build([logs], out, settings(tiny_lm_folder))
     assert measured(out) == measured(world)

@@ -1,8 +1,9 @@
 """How a world is built from logs: what is read, redacted and split, and how the minutes are shared."""
 
+import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +103,11 @@ class BuildConfig:
         return None if self.minutes is None else self.minutes * (1 - TRAINING_SHARE)
 
     def plain(self) -> dict[str, Any]:
-        """As a run's settings."""
-        rules = asdict(self.redaction)
+        """As a run's settings; what is redacted, which may be names, only by a digest."""
+        rules = repr([sorted(value) if isinstance(value, frozenset) else value for value in astuple(self.redaction)])
         return {
             "name": self.name, "minutes": self.minutes, "train": dict(self.train), "read": asdict(self.settings),
-            "rules": {**rules, "keep": sorted(rules["keep"])}, "by": list(self.by), "time": self.time,
+            "rules": hashlib.sha256(rules.encode()).hexdigest()[:16], "by": list(self.by), "time": self.time,
             "test": self.test, "seed": self.seed, "few_shot": self.few_shot, "strict": self.strict,
         }  # fmt: skip
 

@@ -23,7 +23,7 @@ from worldloom.ingest.run import find_files
 from worldloom.lm.hf import resolve
 from worldloom.lm.prompt import few_shot
 from worldloom.package import MODEL, STARTS, write_manifest
-from worldloom.runs import Log, begin, open_run, provenance, read_json, read_records, write_json
+from worldloom.runs import Log, begin, hide, open_run, provenance, read_json, read_records, write_json
 from worldloom.train import train
 from worldloom.trajectory import Trajectory, read, write
 
@@ -61,6 +61,7 @@ def build(logs: Sequence[Path], out: Path, config: BuildConfig, *, tell: Tell = 
         DataError: a log is missing, or holds no episode; with ``strict``, a record would be lost.
         ModelError: the model cannot be loaded.
     """
+    hide(config.rules.names)
     work = Work(out)
     files = find_files(logs, out)
     if (out / MANIFEST).exists() and not (work / "config.json").exists():
