@@ -72,7 +72,8 @@ class Place:
         options = {name: value for name, value in self.env.options.items() if name != "data"}
         found = {"env": self.env.name, "options": options, "world": self.model}
         files = [*(files_of(self.model) if self.model else []), *([self.starts] if self.starts else [])]
-        return {**found, "starts": self.starts.as_posix() if self.starts else None, "world_files": fingerprint(files)}
+        starts = self.starts.as_posix() if self.starts else None
+        return {**found, "starts": starts, "files": fingerprint(files) if files else None}
 
     def tasks(self, split: str, count: int | None, seed: int) -> list[str]:
         """Tasks of a split, drawn by ``seed``; of recorded episodes, those that they play.
