@@ -152,7 +152,7 @@ def rehearse(
             out, spec, World(world, data, seen, real), read_limits(limits), tasks=tasks, seed=seed,
             max_steps=max_steps, workers=workers, at_once=at_once,
         )  # fmt: skip
-    except WorldloomError as error:
+    except (WorldloomError, OSError) as error:  # neither is a verdict on the agent
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(USAGE) from error
     typer.echo(f"{told(report)}\nreport: {out / 'report.html'}")

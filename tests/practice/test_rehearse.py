@@ -170,3 +170,5 @@ def test_the_exit_code_is_for_continuous_integration(giving: Path, data: Path, t
     assert (code, "unknown limit 'max_idle'" in said) == (2, True)
     assert exit_code(tmp_path / "d", SELLER, "retrieval:nowhere", "--data", data)[0] == 2
     assert exit_code(tmp_path / "e", SELLER, world)[0] == 2  # no --data
+    (tmp_path / "f").write_text("a file where a folder is wanted")
+    assert exit_code(tmp_path / "f", SELLER, world, "--data", data)[0] == 2

@@ -71,8 +71,9 @@ def rehearse(
     starts = _starts(world.data, tasks)
     open_run(out, {
         "stage": "rehearse", "agent": {"name": agent.name, "params": dict(agent.params)}, "model": world.model,
-        "data": world.data.as_posix(), "env": world.env.name if world.env else None, "tasks": tasks, "seed": seed,
-        "max_steps": max_steps, "fingerprint": fingerprint(files_of(world.model, world.data)),
+        "data": world.data.as_posix(), "env": world.env.name if world.env else None, "options": _options(world),
+        "tasks": tasks, "seed": seed, "max_steps": max_steps,
+        "fingerprint": fingerprint(files_of(world.model, world.data)),
     })  # fmt: skip
     begun, clock = begin(), time.monotonic()
     found = _played(out, agent, world, starts, _Plays(seed, max_steps, workers, at_once))
@@ -88,6 +89,11 @@ def rehearse(
     write_json(out / REPORT, report)
     _write_page(out / "report.html", report)
     return report
+
+
+def _options(world: World) -> Record:
+    """Of the real environment, without the folder of its data, which differs between machines."""
+    return {key: value for key, value in world.env.options.items() if key != "data"} if world.env else {}
 
 
 def _starts(data: Path, tasks: int | None) -> dict[str, Start]:
