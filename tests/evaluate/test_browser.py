@@ -75,7 +75,11 @@ class Seen:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with three finished evaluations of synthetic models that say how sure they are."""
     folder = tmp_path_factory.mktemp("runs")
-    models = {"oracle": right, "wrong-in-a-tenth": wrong_in_a_tenth, "claims-success": lambda e, n, s: "[SUCCESS]"}
+    models = {
+        "oracle": right,
+        "wrong-in-a-tenth": wrong_in_a_tenth,
+        "claims-success": lambda e, n, s: f"{s.observation} [SUCCESS]",
+    }
     for place, (name, says) in enumerate(models.items()):
         records = one_step(says)
         for number, step in enumerate(step for record in records for step in record["steps"]):

@@ -82,7 +82,7 @@ def curves_plot(
     if diagonal or not percent:
         axes.set_xlim(-3, 103)
     if all(x == int(x) for points in curves.values() for x, _ in points):
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     _name(figure, list(curves))
     return as_svg(figure, salt)
 
