@@ -16,24 +16,21 @@ from worldloom.runs import read_json
 
 TUTORIALS = ROOT / "docs" / "tutorials"
 NEEDS_A_SERVER = "llm:"
-SMALL = ("steps=1", "batch=1", "max_tokens=2500", "precision=float32")
-WINDOW = 2600  # tokens; a first observation may have more than 1,700
+SMALL = ("steps=1", "batch=1", "precision=float32")
 
 
-@pytest.fixture(scope="module")
-def model(tiny_lm_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny model with a longer window: its positions have no weights."""
-    folder = tmp_path_factory.mktemp("longer") / "model"
-    shutil.copytree(tiny_lm_folder, folder)
+def with_window(tiny: Path, folder: Path, tokens: int) -> Path:
+    """The tiny model with a window that first observations fit and not much more; its positions have no weights."""
+    shutil.copytree(tiny, folder)
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": WINDOW}))
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": tokens}))
     return folder
 
 
 def airline(data: Path, to: Path) -> int:
-    """The first runs on eight requests."""
+    """The first runs on five requests."""
     with gzip.open(data / "tau-bench" / "gpt-4o-airline.json.gz") as file:
-        rows = [row for row in json.load(file) if row["task_id"] < 8 and row["trial"] < 2]
+        rows = [row for row in json.load(file) if row["task_id"] < 5 and row["trial"] < 2]
     with gzip.open(to / "gpt-4o-airline.json.gz", "wt") as file:
         json.dump(rows, file)
     return len(rows)
@@ -45,28 +42,29 @@ def swe_agent(data: Path, to: Path) -> int:
 
 
 def toolbench(data: Path, to: Path) -> int:
+    """The first runs that were offered tools of few words."""
     (source,) = (data / "toolbench").glob("toolbench_runs_*.jsonl.gz")
     with gzip.open(source, "rt", encoding="utf-8") as file:
-        rows = [line for line, _ in zip(file, range(32), strict=False)]
+        rows = [line for line in file if len(json.dumps(json.loads(line)["functions"])) < 3000][:24]
     (to / "toolbench_runs.jsonl").write_text("".join(rows), encoding="utf-8")
     return len(rows)
 
 
 @pytest.mark.parametrize(
-    ("name", "world", "records", "folder"),
+    ("name", "world", "records", "folder", "window"),
     [
-        ("support-desk", "airline", airline, "tau-bench"),
-        ("developer-tools", "terminal", swe_agent, "swe-agent"),
-        ("tool-apis", "apis", toolbench, "toolbench"),
+        ("support-desk", "airline", airline, "tau-bench", 512),
+        ("developer-tools", "terminal", swe_agent, "swe-agent", 2000),
+        ("tool-apis", "apis", toolbench, "toolbench", 2000),
     ],
 )
 def test_a_tutorial(
-    name: str, world: str, records: Callable[[Path, Path], int], folder: str, data_dir: Path, model: Path,
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    name: str, world: str, records: Callable[[Path, Path], int], folder: str, window: int, data_dir: Path,
+    tiny_lm_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     if not (data_dir / folder).is_dir():
         pytest.skip(f"no logs at {data_dir / folder}")
-    count = records(data_dir, tmp_path)
+    count, model = records(data_dir, tmp_path), with_window(tiny_lm_folder, tmp_path / "tiny", window)
     monkeypatch.chdir(tmp_path)
     page = TUTORIALS / f"{name}.md"
     for words in commands(page):
