@@ -92,7 +92,7 @@ def test_what_is_counted_is_what_the_model_got(
 
 def test_a_mixture_is_named_and_says_so_to_whoever_loads_it(mixed: Path) -> None:
     assert read_json(mixed / "model" / "protocol.json") == {
-        "names_environment": True, "environments": ["corridor", "shaft"],
+        "names_environment": True, "environments": ["corridor", "shaft"], "learns": "world",
     }  # fmt: skip
     lm = LocalLM(str(mixed))
     assert "Environment: shaft\nA room." in lm.chat.tokenizer.decode(lm.session(None, "A room.", "shaft").ids)
