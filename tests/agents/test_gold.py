@@ -123,7 +123,7 @@ def test_idling_gets_nowhere() -> None:
 
 def test_a_fork_goes_on_alike_or_by_chances_of_its_own() -> None:
     agent = GoldFollower(0.5)
-    agent.begin(Start("t", "", None, 0, PLAN))
+    agent.begin(Start("t", "", None, 0, PLAN * 5))
     agent.act("")
     same, first, again, other = agent.fork(), agent.fork(1), agent.fork(1), agent.fork(2)
     on = [rest(each, 30) for each in (agent, same, first, again, other)]
