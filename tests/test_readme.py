@@ -46,7 +46,8 @@ def test_every_command_parses(page: Path) -> None:
 def test_the_readme_has_commands() -> None:
     stages = ["collect", "collect", "train", "evaluate"]
     logs = ["build", "play", "ingest", "redact", "lint", "stats", "split"]
-    assert [words[0] for words in commands(ROOT / "README.md")] == stages + logs
+    practice = ["train", "improve", "collect", "verify", "rehearse"]
+    assert [words[0] for words in commands(ROOT / "README.md")] == stages + logs + practice
 
 
 @pytest.mark.parametrize("target", ["demo", "test"])

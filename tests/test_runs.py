@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from worldloom.errors import ConfigError, DataError
-from worldloom.runs import Log, begin, now, open_run, provenance, read_json, read_records, versions, write_json
+from worldloom.runs import Log, begin, hide, now, open_run, provenance, read_json, read_records, versions, write_json
 
 ROOT = Path(__file__).parents[1]
 
@@ -123,6 +123,12 @@ def test_provenance_says_where_a_result_comes_from(monkeypatch: pytest.MonkeyPat
     assert found["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
     asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (found["git_commit"] or "").removesuffix("+changes") == asked.stdout.strip()
+
+
+def test_what_is_hidden_stands_in_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    hide(["Ada Lovelace"])
+    monkeypatch.setattr(sys, "argv", ["worldloom", "build", "--name", "Ada Lovelace", "--name=Ada Lovelace", "x=1"])
+    assert begin()["command"] == "worldloom build --name ... --name=... x=1"
 
 
 HOLDER = (

@@ -220,11 +220,17 @@ def hide(texts: Iterable[str]) -> None:
     _hidden.update(texts)
 
 
+def _shown(word: str) -> str:
+    """A word of a command, or an option with its value as one word, without what is hidden."""
+    option, between, value = word.partition("=")
+    return "..." if word in _hidden else f"{option}{between}..." if value in _hidden else word
+
+
 def begin(command: str | None = None) -> dict[str, Any]:
     """Where a result will come from: the commit of the code that runs, the command, the time. Call it at the start."""
     return {
         "git_commit": git_commit(),
-        "command": command or " ".join(["worldloom", *("..." if word in _hidden else word for word in sys.argv[1:])]),
+        "command": command or " ".join(["worldloom", *map(_shown, sys.argv[1:])]),
         "started": now().isoformat(timespec="seconds"),
     }
 

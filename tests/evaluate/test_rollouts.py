@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from worldloom.coverage.steps import Kind
-from worldloom.errors import ConfigError
+from worldloom.errors import ConfigError, ProtocolError
 from worldloom.evaluate.budget import AT_A_TIME, Budget
 from worldloom.evaluate.rollouts import KIND, play_again, repeats, score_rollouts, steady_kinds
 from worldloom.evaluate.run import evaluate
@@ -84,6 +84,26 @@ def test_the_metrics_of_rollouts(records: list[dict[str, Any]]) -> None:
     assert verdicts["kappa"]["value"] == pytest.approx(1 / 7)  # (1/3 - 2/9) / (1 - 2/9)
 
 
+def test_answers_that_the_log_does_not_know_are_not_wrong(lm: RetrievalLM) -> None:
+    logged = episode("unknown", ("finish", "Not yet."), ("look", "A hall."), ("finish", "Done.", "failure"))
+    steps = [logged.steps[0], logged.steps[1].model_copy(update={"not_recorded": True}), logged.steps[2]]
+    record = play_again(lm, logged.model_copy(update={"steps": steps}))
+    assert (record["verdict"], record["unknown"], len(record["steps"])) == ("success", [2], 1)
+    assert rollout_metrics([record])["n_steps"] == 2
+
+
+class Speechless(RetrievalLM):
+    def session(self, *begin: Any, **more: Any) -> Any:
+        raise ProtocolError("half a surrogate pair cannot be said in tokens")
+
+
+def test_an_episode_that_cannot_be_said_is_left_out(lm: RetrievalLM, records: list[dict[str, Any]]) -> None:
+    record = play_again(Speechless(lm.replies), HELD_OUT[0])
+    assert (record["reason"], record["steps"]) == ("unsayable", [])
+    assert rollout_metrics([*records, record]) == {**rollout_metrics(records), "left_out": 1}
+    assert rollout_metrics([record])["n_episodes"] == 0
+
+
 def test_without_logged_ends_there_is_no_agreement_of_verdicts() -> None:
     assert verdict_metrics([{"logged": None, "verdict": "success"}]) is None
 
@@ -113,6 +133,8 @@ def test_evaluate_measures_rollouts_and_goes_on(lm: RetrievalLM, tmp_path: Path)
     [
         ({"minutes": 1.0}, "give their file"),
         ({"rollouts": True}, "give their file"),
+        ({"exact_only": True}, "give their file"),
+        ({"episodes": 3}, "give their file"),
         ({"data": Path("x"), "minutes": 0.0}, "must be above 0"),
         ({"data": Path("x"), "logs": Path("y")}, "logs are for rollouts"),
     ],

@@ -15,7 +15,7 @@ from worldloom.agents.gold import GoldFollower
 from worldloom.collect import summarize
 from worldloom.envs import EnvSpec
 from worldloom.errors import ConfigError, DataError, ModelError
-from worldloom.evaluate.run import evaluate
+from worldloom.evaluate.run import evaluate, keep_records
 from worldloom.rollout import rollout
 from worldloom.runs import read_json, read_records
 from worldloom.trajectory import EnvRef, Step, TaskRef, Trajectory, read, write
@@ -139,6 +139,13 @@ def test_an_episode_that_does_not_fit_is_a_record_and_not_a_measurement(
     assert metrics["one_step"]["n_steps"] == len(read(data)[0].steps)
     (record,) = [r for r in read_records(tmp_path / "run" / "records.jsonl") if r["task_id"] == "zz"]
     assert "more than the budget of 512" in record["error"]
+
+
+def test_records_of_one_episode_and_several_kinds_are_all_kept(tmp_path: Path) -> None:
+    path, kinds = tmp_path / "records.jsonl", ("one_step", "rollout", "consistency")
+    for kind in (*kinds, "consistency"):
+        keep_records(path, [{"kind": kind, "key": "task|agent|{}|0"}])
+    assert [record["kind"] for record in read_records(path)] == list(kinds)
 
 
 def test_episodes_are_drawn_by_seed_and_others_settings_are_refused(

@@ -83,8 +83,8 @@ def _measured(metrics: Metrics) -> Iterator[str]:
     yield _row("**this world**", one)
     for name, found in one.get("baselines", {}).items():
         yield _row(NAMES.get(name, name), found)
-        if "world_model" in found:
-            yield _row(f"this world, on the same {found['n_episodes']} episodes", found["world_model"])
+        if found.get("n_steps") and "world_model" in found:
+            yield _row(f"this world, on the same steps of {found['n_episodes']} episodes", found["world_model"])
     if rollouts:
         yield "\n" + NO_REAL + "\n"
         yield from _rollouts(rollouts)
@@ -110,6 +110,8 @@ def _rollouts(found: Metrics) -> Iterator[str]:
             yield f"| Cohen's kappa | {kappa['value']:.2f} [{kappa['low']:.2f}, {kappa['high']:.2f}] |"
     if found["outgrew_window"]:
         yield f"| episodes that the model's window did not hold | {found['outgrew_window']:,} |"
+    if found.get("left_out"):
+        yield f"| left out: episodes that the text protocol cannot say | {found['left_out']:,} |"
     yield f"| ended before the log does | {percent(found.get('ended_early'))} |"
     for key, name in (("asked_again", "the same action twice in a row, answered alike"),
                       ("repeated", "an action repeated later, answered alike"),
@@ -225,6 +227,6 @@ def _limits(metrics: Metrics) -> Iterator[str]:
     yield "## Limits\n"
     yield "- It knows what was logged, and nothing of what the environment would do that nobody tried."
     yield "- Facts that a task did not show (a customer's record, a file) are made up, in the form that they have."
-    if "verdicts" not in metrics.get("rollouts", {}):
+    if not {"success", "failure"} & metrics["ingest"]["outcomes"].keys():
         yield "- The logs do not say how episodes end, so the world does not say when a task is done."
     yield "- Nothing here was compared with the real environment. Try it there before you rely on it."

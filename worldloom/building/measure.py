@@ -1,6 +1,6 @@
 """The trained world on held-out episodes, beside baselines on the same, all in one ``metrics.json``."""
 
-from collections.abc import Collection
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,12 @@ def measure(work: Work, config: BuildConfig) -> Metrics:
         work / "evaluate", str(work / "train"), name=config.name, data=work.test, seed=config.seed, rollouts=True,
         logs=work.train, minutes=config.measuring_minutes,
     )  # fmt: skip
-    scored = _scored(work)
-    beside = {"nearest_reply": _baseline(work / "nearest", f"nearest:{work.train}", scored, config)}
+    scored, ours = _scored(work), _steps(work / "evaluate")
+    beside = {"nearest_reply": _baseline(work / "nearest", f"nearest:{work.train}", scored, ours, config)}
     if config.few_shot:
         model = f"few-shot:{work.train}:{config.training(1).model}"
-        beside["few_shot"] = _baseline(work / "few-shot", model, scored, config, config.few_shot)
-        beside["few_shot"]["world_model"] = _same_episodes(work)
+        beside["few_shot"] = _baseline(work / "few-shot", model, scored, ours, config, config.few_shot)
+        beside["few_shot"]["world_model"] = _told(work / "evaluate", _steps(work / "few-shot"))
     one_step = metrics["one_step"]
     one_step["baselines"] = {**one_step.get("baselines", {}), **beside}
     test = len(read(work.test))
@@ -44,15 +44,26 @@ def _scored(work: Work) -> Path:
     return path
 
 
-def _baseline(out: Path, model: str, data: Path, config: BuildConfig, episodes: int | None = None) -> Metrics:
-    found = evaluate(out, model, name=out.name, data=data, episodes=episodes, seed=config.seed)["one_step"]
-    return {name: found[name] for name in TOLD if found.get(name) is not None}
+def _baseline(
+    out: Path, model: str, data: Path, ours: Mapping[str, Set[int]], config: BuildConfig, episodes: int | None = None
+) -> Metrics:
+    evaluate(out, model, name=out.name, data=data, episodes=episodes, seed=config.seed)
+    return _told(out, ours)
 
 
-def _same_episodes(work: Work) -> Metrics:
-    """The world model on the episodes that the few-shot baseline was measured on."""
-    keys: Collection[str] = {record["key"] for record in read_records(work / "few-shot" / RECORDS)}
-    records = [r for r in read_records(work / "evaluate" / RECORDS) if r["kind"] == "one_step" and r["key"] in keys]
+def _steps(run: Path) -> dict[str, Set[int]]:
+    """Which steps of each episode a run scored: those that fit its model's window."""
+    records = (record for record in read_records(run / RECORDS) if record["kind"] == "one_step")
+    return {record["key"]: {step["index"] for step in record["steps"]} for record in records}
+
+
+def _told(run: Path, of: Mapping[str, Set[int]]) -> Metrics:
+    """What a run found on some steps alone, those that another one scored, so that the two can be compared."""
+    records = [
+        record | {"steps": [step for step in record["steps"] if step["index"] in of[record["key"]]]}
+        for record in read_records(run / RECORDS)
+        if record["kind"] == "one_step" and record["key"] in of
+    ]
     found = one_step_metrics(sorted(records, key=lambda record: str(record["key"])))
     return {name: found[name] for name in TOLD if found.get(name) is not None}
 

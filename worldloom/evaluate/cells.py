@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from worldloom.evaluate.page import Table
-from worldloom.evaluate.plots import BASELINES, Rate
+from worldloom.evaluate.plots import BASELINES, PROMPTED, Rate
 
 ABSENT = "-"
 RATE_HEAD = ["what", "value, %", "interval, %", "n"]
@@ -69,9 +69,9 @@ def rates(found: Mapping[str, Any] | None, names: Mapping[str, str]) -> list[tup
 
 
 def baselines(one_step: Mapping[str, Any]) -> Iterator[tuple[str, Rate]]:
-    """What each baseline is called, and its exact match."""
+    """What each baseline without a language model is called, and its exact match."""
     for name, found in (one_step.get("baselines") or {}).items():
-        if rate := Rate.of(found.get("em")):
+        if name != PROMPTED and (rate := Rate.of(found.get("em"))):
             yield BASELINES.get(name, name), rate
 
 

@@ -100,10 +100,10 @@ def step_differences(first: Run, other: Run) -> Record | str:
     """How much righter one run is than the first, step by step of the same episodes.
 
     Returns:
-        ``n_episodes``, ``n_steps`` (scored by both), ``left_out`` (by one alone), the differences ``em``,
-        ``em_observation``, ``word_f1`` and, under ``strata``, that of exact match by kind of step; and ``steps``: how
-        many are right in ``both``, ``first_only``, ``other_only``, ``neither``. A text that says why not, where they
-        cannot be paired.
+        ``n_episodes``, ``n_steps`` (scored by both), ``left_out`` (by one alone), the differences ``em``, where both
+        know what the model says ``em_observation`` and ``word_f1``, and, under ``strata``, that of exact match by kind
+        of step; and ``steps``: how many are right in ``both``, ``first_only``, ``other_only``, ``neither``. A text that
+        says why not, where they cannot be paired.
     """
     ours, theirs = _steps(first), _steps(other)
     if why := _unlike(ours, theirs):
@@ -112,12 +112,13 @@ def step_differences(first: Run, other: Run) -> Record | str:
     if any(a[key] != b[key] for episode in pairs for a, b in episode for key in ABOUT):
         return "the same episodes say different things in the two runs"
     scored = sum(map(len, pairs))
+    told = all("word_f1" in step for episode in pairs for pair in episode for step in pair)
     rights = Counter((bool(a["correct"]), bool(b["correct"])) for episode in pairs for a, b in episode)
     return {
         "n_episodes": len(pairs),
         "n_steps": scored,
         "left_out": sum(len(a.keys() | b.keys()) for a, b in _matched(ours, theirs)) - scored,
-        **{name: _difference(pairs, value) for name, value in MEASURES.items()},
+        **{name: _difference(pairs, value) for name, value in MEASURES.items() if name == "em" or told},
         "strata": _strata(pairs),
         "steps": {
             "both": rights[True, True], "first_only": rights[True, False], "other_only": rights[False, True],

@@ -84,7 +84,7 @@ def _differences(runs: Sequence[Run]) -> Iterator[Section]:
     refused = "".join(f" Not for {name}: {why}." for name, why in found.items() if isinstance(why, str))
     paired = {name: each for name, each in found.items() if not isinstance(each, str)}
     rates = {
-        name: {label: signed(Rate.of(each[key])) for key, label in _DIFFERENCES.items()}
+        name: {label: signed(Rate.of(each[key])) for key, label in _DIFFERENCES.items() if key in each}
         | {kind(stratum): signed(Rate.of(rate)) for stratum, rate in each["strata"].items()}
         for name, each in paired.items()
     }

@@ -36,10 +36,13 @@ def rollouts_section(found: Mapping[str, Any], alone: bool) -> Section:
         rows = [rate_row(name, rate, of["steps"]) for name, of in rated if (rate := Rate.of(of))]
         tables.append(Table("does it contradict itself (n: episodes)", RATE_HEAD, rows))
     tables.append(_by_step(found["by_step"]))
-    told = f" {number(found['n_steps'])} steps of {number(found['n_episodes'])} episodes"
+    told = f"{number(found['n_steps'])} steps of {number(found['n_episodes'])} episodes"
     if found.get("outgrew_window"):
         told += f"; {number(found['outgrew_window'])} outgrew the model's window"
-    return Section("Logged actions, imagined answers", (NO_REAL if alone else "") + told + ".", tables=tuple(tables))
+    if found.get("left_out"):
+        told += f"; {number(found['left_out'])} more are left out: they hold what the text protocol cannot say"
+    note = f"{NO_REAL} {told}." if alone else f"{told}."
+    return Section("Logged actions, imagined answers", note, tables=tuple(tables))
 
 
 def _verdicts(found: Mapping[str, Any] | None) -> Iterator[Table]:

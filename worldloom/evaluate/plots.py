@@ -37,8 +37,8 @@ BASELINES = {
     "majority_reply": "majority reply",
     "retrieval": "nearest transition",
     "nearest_reply": "nearest logged reply",
-    "few_shot": "few-shot base model",
 }
+PROMPTED = "few_shot"  # a baseline that is a language model, measured on some of the episodes: in no list of the others
 _BESIDE = 4  # groups of bars that leave room for another plot beside them
 _LOG_AXIS_FROM = 20  # a loss that falls by this factor is read off a logarithmic axis
 
@@ -222,7 +222,10 @@ def colours(scheme: int) -> str:
 
 def _draw_exact(axes: "Axes", runs: Mapping[str, Mapping[str, Any]]) -> None:
     baselines = [run.get("baselines") or {} for run in runs.values()]
-    rated = [[rate for each in found.values() if (rate := Rate.of(each.get("em")))] for found in baselines]
+    rated = [
+        [rate for name, each in found.items() if name != PROMPTED and (rate := Rate.of(each.get("em")))]
+        for found in baselines
+    ]
     best = [max(rates, key=attrgetter("value"), default=None) for rates in rated]
     series = [Bars("world model", WM, [Rate.of(run["em"]) for run in runs.values()])]
     if any(best):

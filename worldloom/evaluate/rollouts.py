@@ -12,16 +12,18 @@ from typing import Any
 
 from worldloom.collect import key, label
 from worldloom.coverage.steps import Kind, kind_of
+from worldloom.errors import ProtocolError
 from worldloom.evaluate.budget import Budget
 from worldloom.evaluate.stats import word_f1
+from worldloom.evaluate.verdicts import UNSAYABLE
 from worldloom.progress import progress
+from worldloom.rollouts import AT_ONCE
 from worldloom.runs import Log, read_records
 from worldloom.trajectory import Trajectory
 from worldloom.world import WorldModelEnv, starts_of
 
 Record = dict[str, Any]
 KIND = "rollout"
-AT_ONCE = 16
 ENDS = ("success", "failure")
 
 
@@ -91,17 +93,28 @@ def play_again(lm: Any, logged: Trajectory, steady: Collection[Kind] = ()) -> Re
 
     Returns:
         The record: ``logged`` and ``verdict`` (how the episode ended, None if it did not), ``reason`` where the model
-        broke off, ``of`` (steps of the log), and ``steps``: those that were played, each with ``index``, ``action``,
-        ``gold``, ``said``, ``same``, ``word_f1``, and where there is something to tell ``asked_again`` (whether the
-        answer was the same) and ``repeated`` (the same of an action that the log repeats, in the model and in the log).
+        broke off (``unsayable``: of a text that the protocol cannot say, so that nothing was played), ``of`` (steps of
+        the log), ``unknown`` (the indices of those whose answer the log does not know, if any), and ``steps``: those
+        that were played, each with ``index``, ``action``, ``gold``, ``said``, ``same``, ``word_f1``, and where there is
+        something to tell ``asked_again`` (whether the answer was the same) and ``repeated`` (the same of an action that
+        the log repeats, in the model and in the log).
     """
-    world = WorldModelEnv(lm, starts_of([logged]), logged.env.name)
-    world.reset(logged.task.id)
     record: Record = {
         "kind": KIND, "key": name_of(logged), "task_id": logged.task.id, "agent": label(logged),
         "logged": logged.outcome if logged.outcome in ENDS else None, "verdict": None, "of": len(logged.steps),
         "steps": [],
     }  # fmt: skip
+    if unknown := [number for number, step in enumerate(logged.steps, 1) if step.not_recorded]:
+        record["unknown"] = unknown
+    try:
+        return _played_again(lm, logged, steady, {**record, "steps": []})
+    except ProtocolError:
+        return {**record, "reason": UNSAYABLE}
+
+
+def _played_again(lm: Any, logged: Trajectory, steady: Collection[Kind], record: Record) -> Record:
+    world = WorldModelEnv(lm, starts_of([logged]), logged.env.name)
+    world.reset(logged.task.id)
     earlier = repeats(logged)
     for number, step in enumerate(logged.steps):
         result = world.step(step.action)

@@ -89,11 +89,14 @@ def evaluate(
 
     _check(data, env, split, agents, anchors)
     _check_free(data, rollouts, logs, minutes)
+    if data is None and (exact_only or episodes is not None):
+        raise ConfigError("exact_only and episodes are for real episodes: give their file (data), too")
     lm = open_lm(model)
     check_anchors(anchors, lm)
     if exact_only and not hasattr(lm, "engine"):
         raise ConfigError(f"{lm.name} cannot be asked for exact match only; leave exact_only out, or use a local model")
     real = _chosen(data, episodes, seed, shuffled=minutes is not None) if data else []
+    more = read(logs) if logs else []
     version_of(refs_of(real), str(data))
     installed, jobs = None, []
     if agents and env and split:
@@ -103,7 +106,7 @@ def evaluate(
         "model": str(model), "data": data.as_posix() if data else None, "episodes": episodes, "env": env,
         "split": split, "tasks": tasks if agents else None, "agents": agents, "seed": seed, "max_steps": max_steps,
         "anchors": [str(anchor) for anchor in anchors] or None,
-        "fingerprint": fingerprint(files_of(model, data)),
+        "fingerprint": fingerprint(files_of(model, data, logs)),
         "exact_only": exact_only or None,
     }  # fmt: skip
     open_run(out, {"stage": "evaluate", **_plain(asked), **_free(rollouts, logs, minutes)})
@@ -111,7 +114,7 @@ def evaluate(
     each = minutes / (1 + rollouts) if minutes is not None else None
     records = score_all(out / RECORDS, lm, real, Budget(out / RECORDS, "one_step", each), exact_only)
     if rollouts:
-        steady = steady_kinds([*real, *(read(logs) if logs else [])])
+        steady = steady_kinds([*real, *more])
         records += score_rollouts(out / RECORDS, lm, real, steady, Budget(out / RECORDS, KIND, each))
     if env and jobs:
         records = [*records, *_played(out, lm, play_real(out, env, jobs, workers), anchors)]
@@ -258,10 +261,10 @@ def _generated(lm: Any, missing: Mapping[str, Trajectory]) -> Iterator[list[Reco
 
 def keep_records(path: Path, records: Sequence[Record]) -> Sequence[Record]:
     """Append those records of imagined episodes that the file lacks; give all of them back."""
-    done = {record["key"] for record in read_records(path) if record["kind"] != "one_step"}
+    done = {(record["kind"], record["key"]) for record in read_records(path)}  # an episode's kinds share its key
     with Log(path) as log:
         for record in records:
-            if record["key"] not in done:
+            if (record["kind"], record["key"]) not in done:
                 log.append(json.dumps(record, ensure_ascii=False))
     return records
 

@@ -23,7 +23,7 @@ def _rows(metrics: dict[str, Any]) -> Iterator[tuple[str, str]]:
                 f"{one['left_out']} that the model's window cannot hold or the protocol cannot say",
             )
         for name, baseline in one.get("baselines", {}).items():
-            yield f"  baseline: {name.replace('_', ' ')}", percent(baseline["em"])
+            yield f"  baseline: {name.replace('_', ' ')}", percent(baseline.get("em"))
         for name, value in one.get("terminal", {}).items():
             yield f"  terminal {name.replace('_', ' ')}", percent(value)
     if "rollouts" in metrics:

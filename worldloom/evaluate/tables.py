@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from worldloom.evaluate.paper import paper_table
-from worldloom.evaluate.plots import BASELINES, write_readme_plot
+from worldloom.evaluate.plots import BASELINES, PROMPTED, write_readme_plot
 from worldloom.runs import read_json
 
 Results = Mapping[str, Mapping[str, Any]]
@@ -89,8 +89,8 @@ def _ratio(cr: dict[str, float] | None, n: int | None, of: str = "") -> str:
 
 
 def _best(baselines: Mapping[str, Any]) -> str:
-    """The baseline that is right most often, by name."""
-    rated = {name: found["em"] for name, found in baselines.items() if found.get("em")}
+    """The baseline without a language model that is right most often, by name."""
+    rated = {name: found["em"] for name, found in baselines.items() if found.get("em") and name != PROMPTED}
     name = max(rated, key=lambda each: rated[each]["value"], default="")
     return f"{_rate(rated[name])}, {BASELINES.get(name, name)}" if name else ""
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from worldloom.evaluate.stats import interval, rate
+from worldloom.evaluate.stats import interval, rate, widened
 
 Record = dict[str, Any]
 VERDICTS = ("success", "failure", "none")
+UNSAYABLE = "unsayable"  # why an episode was not played: the text protocol cannot say it
 
 
 def rollout_metrics(records: Sequence[Record]) -> Record:
@@ -20,12 +21,16 @@ def rollout_metrics(records: Sequence[Record]) -> Record:
         observations (a step that the model's world did not reach, as it had ended, says nothing and counts as wrong);
         ``by_step`` with both and ``agree``, the share of episodes in which all was the same up to there; ``verdicts``
         (see ``verdict_metrics``); ``ended_early``: the share of episodes that the model ended before the log's last
-        step; ``outgrew_window``: how many its window did not hold to their end; ``self_consistency``.
+        step; ``outgrew_window``: how many its window did not hold to their end; ``self_consistency``. Episodes of which
+        the text protocol cannot say all are in none of these, but counted in ``left_out``.
     """
+    left_out = sum(record.get("reason") == UNSAYABLE for record in records)
+    records = [record for record in records if record.get("reason") != UNSAYABLE]
     steps = [list(_all_steps(record)) for record in records]
     found = {
         "n_episodes": len(records),
         "n_steps": sum(map(len, steps)),
+        "left_out": left_out or None,
         "em": _mean(steps, "same"),
         "word_f1": _mean(steps, "word_f1"),
         "verdicts": verdict_metrics(records),
@@ -42,7 +47,7 @@ def _all_steps(record: Record) -> Iterator[Record]:
     told = {step["index"]: step for step in record["steps"]}
     for index in range(1, record["of"] + 1):
         step = told.get(index, {"index": index, "same": False, "word_f1": 0.0})
-        if "same" in step:
+        if "same" in step and index not in record.get("unknown", ()):
             yield step
 
 
@@ -104,7 +109,7 @@ def _of_end(pairs: Sequence[tuple[str, str]], end: str) -> Record:
 
 def _kappa(pairs: Sequence[tuple[str, str]]) -> Record | None:
     columns = [[float(pair[side] == end) for pair in pairs] for end in VERDICTS for side in (0, 1)]
-    return interval(kappa, columns)
+    return widened(interval(kappa, columns), len(pairs), least=-1.0)
 
 
 def kappa(*columns: Any, axis: int = -1) -> Any:
