@@ -1,5 +1,6 @@
 """The commands that look ahead in a world model: verify, plan, rehearse."""
 
+import traceback
 from pathlib import Path
 from typing import Annotated
 
@@ -152,7 +153,9 @@ def rehearse(
             out, spec, World(world, data, seen, real), read_limits(limits), tasks=tasks, seed=seed,
             max_steps=max_steps, workers=workers, at_once=at_once,
         )  # fmt: skip
-    except (WorldloomError, OSError) as error:  # neither is a verdict on the agent
+    except Exception as error:  # none is a verdict on the agent: uncaught, it would end with the code of one
+        if not isinstance(error, WorldloomError | OSError):
+            traceback.print_exc()
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(USAGE) from error
     typer.echo(f"{told(report)}\nreport: {out / 'report.html'}")

@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.practice.kiosk import ExactLM, Kiosk, Seller, SellingLM, Wanderer
+from tests.practice.kiosk import ExactLM, Kiosk, Seller, SellingLM, Session, Wanderer
 from worldloom.agents.base import Agent, Decision, Start
+from worldloom.agents.gold import GoldFollower
 from worldloom.errors import ConfigError
 from worldloom.practice.plan import Planner, Search, Watched
 from worldloom.rollout import rollout
@@ -52,6 +53,18 @@ class Lost(Agent):
 
     def did(self, action: str) -> None:
         self.instead.append(action)
+
+
+class SilentLM(ExactLM):
+    """A broken world: nothing ever happens."""
+
+    def answer(self, session: Session, action: str) -> str:
+        return "Nothing happens."
+
+
+def test_an_agent_that_is_finished_in_what_it_imagines_is_not_so_in_reality() -> None:
+    episode = played(GoldFollower(), "2", SilentLM(), Search(width=2, depth=5, cost=50))
+    assert (episode.actions, episode.outcome) == (["take blue", "sell"], "success")
 
 
 def test_what_costs_too_much_is_not_imagined() -> None:

@@ -11,6 +11,7 @@ from worldloom.agents import AgentSpec
 from worldloom.cli import app
 from worldloom.envs import EnvSpec
 from worldloom.errors import ConfigError
+from worldloom.evaluate.stats import unseen
 from worldloom.practice.plan import Search
 from worldloom.practice.plan_run import plan
 from worldloom.rollout import rollout
@@ -40,7 +41,7 @@ def test_arms_gains_and_foresight(winners: str, tmp_path: Path) -> None:
         assert arm["real_success"]["value"] == pytest.approx(1 / 3)
         assert (arm["n_tasks"], arm["real_steps"], arm["imagined_steps"]) == (6, 12, imagined)
     gain = found["utility"]["gain"]
-    assert (gain["value"], gain["low"], gain["high"], gain["arm"]) == (0.0, 0.0, 0.0, LABEL)
+    assert (gain["value"], gain["low"], gain["high"], gain["arm"]) == (0.0, -unseen(6), unseen(6), LABEL)
     assert gain["fewer_steps"]["value"] == 0.0
     told = found["planning"][f"{WHO}, {LABEL}"]
     assert (told["look_aheads"], told["foreseen_successes"]) == (6, 6)

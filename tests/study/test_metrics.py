@@ -24,6 +24,14 @@ def test_how_far_two_arms_are_apart() -> None:
     assert found["n"] == 2
 
 
+def test_only_steps_that_both_arms_were_shown_count() -> None:
+    """The other arm's window ends before the second step of the first episode: 2 of 2 less 1 of 2."""
+    one, other = [record("a", [True, False]), record("b", [True])], [record("a", [True]), record("b", [False])]
+    found = difference(one, other)
+    assert found is not None
+    assert (found["value"], found["n"]) == (0.5, 2)
+
+
 def test_arms_of_other_episodes_are_not_compared() -> None:
     assert difference([record("a", [True])], [record("b", [True])]) is None
     assert difference([record("a", [True])], [record("a", [True]), record("b", [True])]) is None

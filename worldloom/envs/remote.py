@@ -60,6 +60,7 @@ class RemoteEnv(Environment):
         try:
             answer = self._process.submit(what, *arguments)
         except RuntimeError as error:  # it died before, or was closed
+            self.closed = True
             raise EnvError(f"{gone}: {error}") from error
         try:
             return answer.result(self._seconds)
@@ -67,9 +68,11 @@ class RemoteEnv(Environment):
             self._end()
             raise EnvError(f"{self._spec.name} was silent for {self._seconds:g} s") from error
         except BrokenProcessPool as error:
+            self.closed = True  # so that it is not lent again
             raise EnvError(f"{gone}: {error}") from error
 
     def _end(self) -> None:
+        self.closed = True
         for process in list((self._process._processes or {}).values()):
             process.kill()
         self._process.shutdown(wait=False, cancel_futures=True)

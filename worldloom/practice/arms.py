@@ -7,14 +7,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from worldloom.agents import Agent, AgentSpec
 from worldloom.collect import label_of
 from worldloom.envs import Environment, EnvSpec
 from worldloom.envs.remote import RemoteEnvs
 from worldloom.errors import ConfigError, ModelError
-from worldloom.evaluate.stats import interval
+from worldloom.evaluate.stats import difference, rate
 from worldloom.practice.plan import Watched
 from worldloom.progress import progress
 from worldloom.rollout import rollout
@@ -84,9 +82,14 @@ def play_arms(
         threads = ThreadPoolExecutor(workers)
         stack.callback(threads.shutdown, cancel_futures=True)
         advance = stack.enter_context(progress("play", len(named), "episodes", len(named) - len(missing)))
-        for played in as_completed([threads.submit(_one, envs, *named[name], tasks, after) for name in missing]):
+
+        def play(name: str) -> Record:
+            record = _one(envs, *named[name], tasks, after)
+            log.append(json.dumps(record, ensure_ascii=False))  # here, so that what ends after a stop is kept, too
+            return record
+
+        for played in as_completed([threads.submit(play, name) for name in missing]):
             record = played.result()
-            log.append(json.dumps(record, ensure_ascii=False))
             advance(1, f"{record['arm']}: {outcome_of(record)}")
     found = {record["key"]: record for record in read_records(path)}
     return [found[name] for name in named]
@@ -94,8 +97,8 @@ def play_arms(
 
 def _one(envs: RemoteEnvs, arm: Arm, task_id: str, tasks: Tasks, after: After) -> Record:
     with envs.one() as env:
-        starts, watched = {task_id: Start(tasks.split, env.reset(task_id, tasks.seed))}, Watched(env)
-        agent = arm.agent(starts, watched)
+        watched = Watched(env, tasks.split)
+        agent = arm.agent(watched.starts, watched)
         played = rollout(watched, agent, task_id, seed=tasks.seed, split=tasks.split, max_steps=tasks.max_steps)
         if played.error and played.error.kind == ModelError.__name__:
             raise ModelError(played.error.message)
@@ -126,14 +129,15 @@ def wins(records: Sequence[Record]) -> list[float]:
     return [float(outcome_of(record) == "success") for record in records]
 
 
-def mean(values: Any, axis: int = -1) -> Any:
-    """A statistic for ``evaluate.stats.interval``."""
-    return np.mean(values, axis=axis)
+def share(hits: Sequence[float]) -> Record | None:
+    """How many of these (1 or 0 each) are hits, with an interval that has a width even where all are alike; None if
+    there are none."""
+    return rate(hits, [1.0] * len(hits))
 
 
-def difference(with_it: Any, without: Any, axis: int = -1) -> Any:
-    """A statistic of pairs for ``evaluate.stats.interval``."""
-    return np.mean(with_it, axis=axis) - np.mean(without, axis=axis)
+def apart(left: Sequence[float], right: Sequence[float]) -> Record | None:
+    """The difference of two shares of the same rows, with the interval of a paired bootstrap; see ``share``."""
+    return difference(left, right, [1.0] * len(left))
 
 
 def rates(records: Sequence[Record], imagined: int) -> Record:
@@ -144,7 +148,7 @@ def rates(records: Sequence[Record], imagined: int) -> Record:
         imagined: how many steps were imagined for it.
     """
     return {
-        "real_success": interval(mean, [wins(records)]),
+        "real_success": share(wins(records)),
         "n_tasks": len(records),
         "real_steps": sum(len(record["episode"]["steps"]) for record in records),
         "imagined_steps": imagined,
@@ -154,7 +158,7 @@ def rates(records: Sequence[Record], imagined: int) -> Record:
 
 def gain(with_it: Sequence[Record], without: Sequence[Record]) -> Record | None:
     """The difference in real success between two arms on the same tasks, with the interval of a paired bootstrap."""
-    return interval(difference, [wins(with_it), wins(without)])
+    return apart(wins(with_it), wins(without))
 
 
 def notes(records: Sequence[Record], name: str) -> Iterator[Record]:

@@ -53,9 +53,14 @@ def judge_all(
         ThreadPoolExecutor(workers) as threads,
         progress("calibrate", len(named), "episodes", len(named) - len(missing)) as advance,
     ):
+
+        def judged(name: str) -> None:
+            record = _judged(name, named[name], lm, check, envs)
+            log.append(json.dumps(record, ensure_ascii=False))  # here, so that what ends after a stop is kept, too
+
         try:
-            for judged in as_completed([threads.submit(_judged, n, named[n], lm, check, envs) for n in missing]):
-                log.append(json.dumps(judged.result(), ensure_ascii=False))
+            for ended in as_completed([threads.submit(judged, name) for name in missing]):
+                ended.result()
                 advance(1, "")
         finally:
             threads.shutdown(cancel_futures=True)

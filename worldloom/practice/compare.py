@@ -8,7 +8,7 @@ from worldloom.agents import AgentSpec
 from worldloom.collect import choose_tasks, job_key, key, plan, play
 from worldloom.envs import EnvSpec
 from worldloom.envs.versions import version_of
-from worldloom.evaluate.stats import interval
+from worldloom.practice.arms import apart, share
 from worldloom.rollout import MAX_STEPS
 from worldloom.runs import open_run
 from worldloom.trajectory import Trajectory, read
@@ -69,19 +69,11 @@ def compared(
     """See ``utility``; each arm's episodes stand in the same order of tasks."""
     won = {name: [float(t.outcome == "success") for t in played] for name, played in episodes.items()}
     arms = {name: {
-        "real_success": interval(_mean, [won[name]]), "n_tasks": len(played),
+        "real_success": share(won[name]), "n_tasks": len(played),
         "errors": sum(t.outcome == "error" for t in played), **made.get(name, {}),
     } for name, played in episodes.items()}  # fmt: skip
     found: Record = {"arms": arms}
     if gain:
         better, base = gain
-        found["gain"] = {**(interval(_difference, [won[better], won[base]]) or {}), "of": better, "over": base}
+        found["gain"] = {**(apart(won[better], won[base]) or {}), "of": better, "over": base}
     return found
-
-
-def _mean(values: Any, axis: int = -1) -> Any:
-    return values.mean(axis=axis)
-
-
-def _difference(left: Any, right: Any, axis: int = -1) -> Any:
-    return left.mean(axis=axis) - right.mean(axis=axis)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from worldloom.agents.base import Agent, Decision
+from worldloom.agents.base import Agent, Decision, Finished
 from worldloom.agents.base import Start as AgentStart
 from worldloom.agents.gold import Replay
 from worldloom.errors import ContextOverflow, ProtocolError
@@ -37,7 +37,7 @@ class Recorded(Replay):
 
     def act(self, observation: str) -> Decision:
         if self.at == len(self.actions):
-            raise StopIteration
+            raise Finished("no more was recorded")
         return super().act(observation)
 
 
@@ -109,7 +109,7 @@ class Follower:
         while steps <= horizon and heard(text)[1] is None:
             try:
                 action = walker.act(heard(text)[0]).action
-            except StopIteration:  # a recorded agent has no more to say
+            except Finished:  # in what is imagined; the real episode goes on
                 break
             text, sure = ahead.step(action), ahead.confidence
             steps += 1

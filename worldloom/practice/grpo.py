@@ -26,7 +26,7 @@ from worldloom.practice.guard import Guard, GuardConfig, share
 from worldloom.practice.improve import guard_of
 from worldloom.practice.place import Ground, Place, steps_of
 from worldloom.progress import progress
-from worldloom.rollouts import AT_ONCE
+from worldloom.rollouts import AT_ONCE, asked
 from worldloom.runs import Log, fingerprint, open_run, read_json, read_records, write_json
 from worldloom.train import last_checkpoint
 from worldloom.trajectory import Trajectory
@@ -163,7 +163,7 @@ class Rollouts:
         from worldloom.agents import AgentSpec
 
         job = Job(task, AgentSpec(agent.name, agent.params), self.config.seed, self.split, self.config.max_steps)
-        return self.ground.play_one(job, agent)
+        return asked(self.ground.play_one(job, agent))
 
     def _keep(self, update: int, played: Sequence[Trajectory]) -> None:
         for episode in played:
@@ -264,6 +264,7 @@ def _callback(source: Rollouts, config: GrpoConfig) -> Any:
             self.advance(1, f"reward {sum(newest) / max(1, len(newest)):.2f}")
             if source.look(state.global_step):
                 control.should_training_stop = True
+                control.should_save = False  # a run that went on from here would not ask the guard again
 
         def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             self.shown.__exit__(None, None, None)

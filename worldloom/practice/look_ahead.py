@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from worldloom.agents.base import Agent, Decision
+from worldloom.agents.base import Agent, Decision, Finished
 from worldloom.errors import ContextOverflow
 from worldloom.lm.base import WorldSession
 from worldloom.protocol import heard
@@ -58,7 +58,7 @@ def rank(node: Node) -> tuple[int, float]:
 def expand(
     nodes: Sequence[Node], branch: int, draw: random.Random, threads: ThreadPoolExecutor, others: Sequence[str] = ()
 ) -> list[Asked]:
-    """What the agents of each history do next, each action once.
+    """What the agents of each history do next, each action once; one that has nothing more to do is left out.
 
     Args:
         branch: into how many each agent is copied first.
@@ -70,16 +70,24 @@ def expand(
         node.agents = [*node.agents, *copies]
 
     def said(node: Node) -> list[Asked]:
-        decisions = [agent.act(node.observation) for agent in node.agents]
+        decisions = [_decided(agent, node.observation) for agent in node.agents]
         for number, other in enumerate(others, 1):
             decisions[number] = Decision(other)
             node.agents[number].did(other)
         found: dict[str, Asked] = {}
         for agent, decision in zip(node.agents, decisions, strict=True):
-            found.setdefault(decision.action, Asked(node, [], decision)).agents.append(agent)
+            if decision is not None:
+                found.setdefault(decision.action, Asked(node, [], decision)).agents.append(agent)
         return list(found.values())
 
     return [asked for of in threads.map(said, nodes) for asked in of]
+
+
+def _decided(agent: Agent, observation: str) -> Decision | None:
+    try:
+        return agent.act(observation)
+    except Finished:  # in what is imagined; the real episode goes on
+        return None
 
 
 def imagine(asked: Sequence[Asked], threads: ThreadPoolExecutor, root: WorldSession) -> list[Node]:

@@ -87,11 +87,11 @@ class Place:
 
         known = starts_of(read(self.starts))
         ids = sorted(task for task, start in known.items() if start.split == split)
-        if not 1 <= (count or len(ids)) <= len(ids):
-            raise ConfigError(
-                f"{count or 'some'} tasks asked of split {split!r} of {self.starts}, which has {len(ids)}"
-            )
-        return random.Random(f"tasks {seed}").sample(ids, count or len(ids))
+        wanted = len(ids) if count is None else count
+        if not 1 <= wanted <= len(ids):
+            told = "some" if count is None else count
+            raise ConfigError(f"{told} tasks asked of split {split!r} of {self.starts}, which has {len(ids)}")
+        return random.Random(f"tasks {seed}").sample(ids, wanted)
 
 
 @dataclass

@@ -175,10 +175,13 @@ class Planner(Agent):
 
 
 class Watched(Environment):
-    """An environment that remembers which actions it last said to be possible; else it is as it was."""
+    """An environment that remembers how its tasks began (``starts``) and which actions it last said to be possible;
+    else it is as it was."""
 
-    def __init__(self, env: Environment):
+    def __init__(self, env: Environment, split: str = "all"):
         self.env, self.name, self.version = env, env.name, env.version
+        self.starts: dict[str, WorldStart] = {}
+        self._split = split
         self._admissible: Sequence[str] = ()
 
     @property
@@ -194,7 +197,9 @@ class Watched(Environment):
 
     def reset(self, task_id: str, seed: int = 0) -> Observation:
         self._admissible = ()
-        return self.env.reset(task_id, seed)
+        first = self.env.reset(task_id, seed)
+        self.starts[task_id] = WorldStart(self._split, first)
+        return first
 
     def step(self, action: str) -> StepResult:
         result = self.env.step(action)

@@ -108,12 +108,16 @@ def measured(records: Sequence[Record], agents: Sequence[str], searches: Sequenc
         alone = arms[arm_name(agent)]
         for search in searches:
             arm = arms[arm_name(agent, search)]
-            fewer = interval(played.difference, [_steps(alone), _steps(arm)])
+            fewer = interval(_fewer, [_steps(alone), _steps(arm)])
             gains.setdefault(agent, {})[search.label] = {**(played.gain(arm, alone) or {}), "fewer_steps": fewer}
     own = gains[agents[0]]
     best = max(sorted(searches, key=lambda s: s.cost), key=lambda s: float(own[s.label]["value"])).label
     utility = {"arms": found, "gains": gains, "gain": {**own[best], "agent": agents[0], "arm": best}}
     return {"utility": utility, "planning": {name: _foresight(of) for name, of in arms.items() if _plans(of)}}
+
+
+def _fewer(alone: Any, arm: Any, axis: int = -1) -> Any:
+    return alone.mean(axis=axis) - arm.mean(axis=axis)
 
 
 def _steps(records: Sequence[Record]) -> list[float]:
@@ -130,4 +134,4 @@ def _foresight(records: Sequence[Record]) -> Record:
     foreseen = {plan["task_id"] for plan in plans if plan["success"]}
     true = [float(played.outcome_of(r) == "success") for r in records if r["task_id"] in foreseen]
     found: dict[str, Any] = {"look_aheads": len(plans), "foreseen_successes": sum(plan["success"] for plan in plans)}
-    return found | ({"tasks_won_of_those_foreseen": interval(played.mean, [true])} if true else {})
+    return found | ({"tasks_won_of_those_foreseen": played.share(true)} if true else {})

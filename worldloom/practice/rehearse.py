@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from worldloom.coverage.steps import form_of, kind_of
 from worldloom.evaluate.confidence import probability
-from worldloom.evaluate.stats import interval, rate
-from worldloom.practice.arms import mean
+from worldloom.evaluate.stats import rate
+from worldloom.practice.arms import share
 from worldloom.trajectory import Step, Trajectory
 
 Record = dict[str, Any]
@@ -63,7 +63,7 @@ def measured(found: Rehearsed, seen: set[str] | None, unsure_below: float) -> Re
 
 
 def _share(episodes: Sequence[Trajectory], holds: Any) -> Record | None:
-    return interval(mean, [[float(holds(t)) for t in episodes]]) if episodes else None
+    return share([float(holds(t)) for t in episodes])
 
 
 def _won(episodes: Sequence[Trajectory]) -> Record | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from worldloom.evaluate.stats import interval, ratio
+from worldloom.evaluate.stats import difference as paired
 from worldloom.evaluate.summary import percent
 
 Record = dict[str, Any]
@@ -46,23 +46,20 @@ def _rates(found: Mapping[str, Any]) -> Record:
 
 def difference(one: Iterable[Record], other: Iterable[Record]) -> Record | None:
     """Exact match of one arm less that of another, on the same episodes, from their records; resampled by episode,
-    with both arms' steps on it. None if they are not of the same episodes."""
-    left, right = _hits(one), _hits(other)
+    with both arms' steps on it. Where an episode outgrows the window of one, the steps that both were shown count. None
+    if they are not of the same episodes."""
+    left, right = _right(one), _right(other)
     if not left or left.keys() != right.keys():
         return None
-    keys = sorted(left)
-    columns = [[float(hits[key][part]) for key in keys] for hits in (left, right) for part in (0, 1)]
-    return interval(_apart, columns)
+    both = [list(zip(left[key], right[key], strict=False)) for key in sorted(left)]
+    hits = [[float(sum(pair[side] for pair in steps)) for steps in both] for side in (0, 1)]
+    return paired(*hits, [float(len(steps)) for steps in both])
 
 
-def _apart(hits: Any, steps: Any, other_hits: Any, other_steps: Any, axis: int = -1) -> Any:
-    return ratio(hits, steps, axis) - ratio(other_hits, other_steps, axis)
-
-
-def _hits(records: Iterable[Record]) -> dict[str, tuple[int, int]]:
-    """How many steps of each episode are right, and how many there are."""
+def _right(records: Iterable[Record]) -> dict[str, list[bool]]:
+    """Whether each step of each episode is right."""
     return {
-        record["key"]: (sum(step["correct"] for step in record["steps"]), len(record["steps"]))
+        record["key"]: [bool(step["correct"]) for step in record["steps"]]
         for record in records
         if record["kind"] == "one_step"
     }
