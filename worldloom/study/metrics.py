@@ -52,8 +52,8 @@ def difference(one: Iterable[Record], other: Iterable[Record]) -> Record | None:
     if not left or left.keys() != right.keys():
         return None
     both = [list(zip(left[key], right[key], strict=False)) for key in sorted(left)]
-    hits = [[float(sum(pair[side] for pair in steps)) for steps in both] for side in (0, 1)]
-    return paired(*hits, [float(len(steps)) for steps in both])
+    ours, theirs = ([float(sum(pair[side] for pair in steps)) for steps in both] for side in (0, 1))
+    return paired(ours, theirs, [float(len(steps)) for steps in both])
 
 
 def _right(records: Iterable[Record]) -> dict[str, list[bool]]:
