@@ -90,7 +90,7 @@ def _serve_llama(pipe: Any, gguf: str, sessions: int, ngrams: bool) -> None:
     import xllamacpp
 
     params = xllamacpp.CommonParams()
-    params.model.path = gguf
+    params.model.path, params.verbosity = gguf, 0
     params.n_parallel, params.n_ctx, params.n_predict = sessions, sessions * WINDOW, 512
     params.port, params.hostnames = free_port(), ["127.0.0.1"]
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = os.cpu_count() or 2
