@@ -23,7 +23,7 @@ from worldloom.errors import ConfigError, WorldloomError
 ABOUT = "Turn an agent's interaction logs into an LLM world model, and measure how far it can be trusted."
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=ABOUT)
 envs_app = typer.Typer(help="List the environments, or check some.")
-app.add_typer(envs_app, name="envs")
+app.add_typer(envs_app, name="envs", rich_help_panel="Play and train")
 app.add_typer(logs_app)
 app.add_typer(data_app)
 app.add_typer(report_app)
@@ -46,7 +46,7 @@ Risk = Annotated[
 MaxSteps = Annotated[int, typer.Option(min=1, help="Steps after which an episode is truncated.")]
 
 
-@app.command()
+@app.command(rich_help_panel="Play and train")
 def demo(
     out: Annotated[Path, typer.Option(help="Folder of the run; started again it goes on.")] = Path("demo"),
     minutes: Annotated[float, typer.Option(min=0.5, help="How long it may take on two cores.")] = 25,
@@ -61,7 +61,7 @@ def demo(
     typer.echo(f"report: {out / 'evaluate' / 'report.html'}")
 
 
-@app.command()
+@app.command(rich_help_panel="Play and train")
 def collect(
     out: Annotated[Path, typer.Option(help="Folder for trajectories.jsonl; started again it goes on.")],
     env: Env = "alfworld",
@@ -115,7 +115,7 @@ class _WithSettings(TyperCommand):
         super().format_help(ctx, formatter)
 
 
-@app.command(cls=_WithSettings)
+@app.command(cls=_WithSettings, rich_help_panel="Play and train")
 def train(
     data: Annotated[list[Path], typer.Argument(help="Trajectory files (JSON Lines).")],
     out: Annotated[Path, typer.Option(help="Folder for the model; started again it goes on.")],
@@ -131,7 +131,7 @@ def train(
     show(run_train(data, out, train_config(config, pairs(set_))))
 
 
-@app.command()
+@app.command(rich_help_panel="Measure")
 def evaluate(
     model: Annotated[
         str,
@@ -185,7 +185,7 @@ def evaluate(
     typer.echo(f"report: {out / 'report.html'}")
 
 
-@app.command()
+@app.command(rich_help_panel="Measure")
 def rescore(
     run: Annotated[Path, typer.Argument(help="Folder of an evaluation.")],
     risk: Risk = 0.05,
@@ -238,7 +238,7 @@ def envs_check(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(rich_help_panel="Play and train")
 def play(
     env: Annotated[str, typer.Argument(help="Environment; `worldloom envs` lists them.")],
     option: Option = None,
@@ -258,7 +258,7 @@ def play(
     run_play(env_spec(env, option), ask, typer.echo, task_id=task, model=model, seed=seed)
 
 
-@app.command()
+@app.command(rich_help_panel="Play and train")
 def fetch(
     name: Annotated[str, typer.Argument(help="Environment whose data to download from its authors: webshop.")],
     to: Annotated[Path | None, typer.Option(help="Folder; default worldloom's cache, where it is looked for.")] = None,

@@ -9,9 +9,10 @@ from worldloom.cli_data import Keep, NameKeys, Names, Patterns, Region, rules
 from worldloom.cli_text import pairs
 
 app = typer.Typer()
+PANEL = "From logs"
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def build(
     logs: Annotated[list[Path], typer.Argument(help="Log files, or folders of them; .gz and .zst as they are.")],
     out: Annotated[Path, typer.Option(help="Folder of the world; started again it goes on.")],

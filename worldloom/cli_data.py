@@ -9,6 +9,7 @@ from worldloom.cli_text import show
 from worldloom.errors import ConfigError
 
 app = typer.Typer()
+PANEL = "From logs"
 
 File = Annotated[Path, typer.Argument(help="Trajectory file (JSON Lines).")]
 Names = Annotated[list[str] | None, typer.Option("--name", help="A name to look for; repeatable.")]
@@ -39,7 +40,7 @@ def rules(
     return Rules(tuple(names or ()), tuple(name_keys or ()), own, frozenset(keep or ()), region.upper(), scope)
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def redact(
     file: File,
     out: Annotated[Path, typer.Option(help="The redacted file.")],
@@ -74,7 +75,7 @@ def redact(
     show(found)
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def lint(
     files: Annotated[list[Path], typer.Argument(help="Files of trajectories or of `messages` rows.")],
     model: Annotated[str | None, typer.Option(help="Check lengths against this model's window.")] = None,
@@ -110,7 +111,7 @@ def lint(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def stats(
     file: File,
     out: Annotated[Path | None, typer.Option(help="Write report.html and stats.json to this folder.")] = None,
@@ -121,7 +122,7 @@ def stats(
     show(run_stats(file, out))
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def split(
     file: File,
     out: Annotated[Path, typer.Option(help="Folder for a file of each split, and splits.json.")],
@@ -166,7 +167,7 @@ def share(text: str) -> tuple[str, float]:
         raise ConfigError(f"{text!r} is not NAME=SHARE, such as train=0.8") from None
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def export(
     file: File,
     out: Annotated[Path, typer.Option(help="The file to write: .jsonl or .parquet.")],

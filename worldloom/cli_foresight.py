@@ -10,6 +10,7 @@ from worldloom.cli_text import agent_specs, env_spec, pairs
 from worldloom.errors import ConfigError, WorldloomError
 
 app = typer.Typer()
+PANEL = "Practise"
 FAILED, USAGE = 1, 2  # exit codes of `rehearse`
 
 Model = Annotated[str, typer.Argument(help="The world model; see `worldloom evaluate --help`.")]
@@ -28,7 +29,7 @@ RecordAt = Annotated[
 ]
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def verify(
     model: Model,
     out: Out,
@@ -83,7 +84,7 @@ def verify(
     typer.echo(f"{summary(metrics)}\nreport: {out / 'report.html'}")
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def plan(
     model: Model,
     out: Out,
@@ -121,7 +122,7 @@ def plan(
     typer.echo(f"{summary(metrics)}\nreport: {out / 'report.html'}")
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def rehearse(
     agent: Annotated[str, typer.Argument(help="The agent: NAME or NAME:KEY=VALUE,KEY=VALUE.")],
     world: Annotated[str, typer.Argument(help="The world model; see `worldloom evaluate --help`.")],

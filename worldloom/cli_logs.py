@@ -8,9 +8,10 @@ import typer
 from worldloom.cli_text import pairs, show
 
 app = typer.Typer()
+PANEL = "From logs"
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def ingest(
     paths: Annotated[list[Path], typer.Argument(help="Log files, or folders of them; .gz and .zst as they are.")],
     out: Annotated[Path, typer.Option(help="Folder for trajectories.jsonl; started again it goes on.")],
@@ -42,7 +43,7 @@ def ingest(
     show(stage(paths, out, settings, strict=strict))
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def record(
     upstream: Annotated[str, typer.Option(help="The OpenAI-compatible server, e.g. https://api.openai.com/v1.")],
     out: Annotated[Path, typer.Option(help="File for the exchanges; more are added to what is there.")],
@@ -58,7 +59,7 @@ def record(
     serve(upstream, out, host=host, port=port, ready=ready)
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def conversations(
     exchanges: Annotated[Path, typer.Argument(help="A file that `worldloom record` wrote.")],
     out: Annotated[Path, typer.Option(help="Folder for chat.jsonl and responses.jsonl, a conversation a line.")],

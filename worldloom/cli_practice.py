@@ -8,6 +8,7 @@ import typer
 from worldloom.cli_text import pairs, show
 
 app = typer.Typer()
+PANEL = "Practise"
 
 Out = Annotated[Path, typer.Option(help="Folder of the run; started again it goes on.")]
 Where = Annotated[
@@ -32,7 +33,7 @@ def _place(env: str, option: list[str] | None, starts: Path | None, workers: int
     return Place.parse(env, pairs(option), starts, workers)
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def imagine(
     out: Out,
     env: Where,
@@ -63,7 +64,7 @@ def imagine(
     )  # fmt: skip
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def improve(
     out: Out,
     env: Where,
@@ -93,7 +94,7 @@ def improve(
     )  # fmt: skip
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def grpo(
     policy: Annotated[str, typer.Argument(help="A run of `worldloom train -s learns=policy`.")],
     out: Out,
@@ -114,7 +115,7 @@ def grpo(
     show(run_grpo(out, _place(env, option, starts, workers), policy, split, settings(GrpoConfig, set_), looks))
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def recipe(
     file: Annotated[Path, typer.Argument(help="YAML file with stages and arms; see configs/utility/.")],
     out: Out,

@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 app = typer.Typer()
+PANEL = "Measure"
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of evaluations, or of recorded results.")],
     out: Annotated[

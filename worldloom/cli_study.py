@@ -8,9 +8,10 @@ import typer
 from worldloom.cli_text import pairs, show
 
 app = typer.Typer()
+PANEL = "Measure"
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def study(
     name: Annotated[str, typer.Argument(help="data, mixture, coverage, ood, context, or a YAML file of your own.")],
     out: Annotated[Path, typer.Option(help="Folder of the study; started again it goes on.")],
@@ -39,7 +40,7 @@ def study(
     typer.echo(f"report: {out / 'report.html'}")
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def transfer(
     run: Annotated[Path, typer.Argument(help="Folder of an evaluation of two or more agents.")],
     record: Annotated[Path | None, typer.Option(dir_okay=False, help="Also write it there, as JSON.")] = None,
