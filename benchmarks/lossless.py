@@ -35,13 +35,10 @@ def played(lm: LocalLM, episode: Trajectory) -> Session:
     return session
 
 
-def answers(session: Session, episode: Trajectory) -> list[range]:
+def answers(session: Session) -> list[range]:
     """Where in the session's tokens each answer stands."""
-    chat, ends = session.lm.chat, [length for length, _ in session.turns[1:]] + [len(session.ids)]
-    found = []
-    for number, ((start, _), stop, action) in enumerate(zip(session.turns, ends, episode.actions, strict=True)):
-        found.append(range(start + len(chat.after_answer if number else []) + len(chat.action(action)), stop))
-    return found
+    ends = [turn.length for turn in session.turns[1:]] + [len(session.ids)]
+    return [range(turn.answer, end) for turn, end in zip(session.turns, ends, strict=True)]
 
 
 @torch.inference_mode()
@@ -61,7 +58,7 @@ def compared(name: str, episodes: list[Trajectory], dtype: torch.dtype) -> dict[
     lm, reference = LocalLM(name, dtype), load_model(name, dtype).eval()
     with ThreadPoolExecutor(SESSIONS) as threads:
         sessions = list(threads.map(lambda episode: played(lm, episode), episodes))
-    found = [g for s, e in zip(sessions, episodes, strict=True) for g in gaps(reference, s, answers(s, e))]
+    found = [g for s in sessions for g in gaps(reference, s, answers(s))]
     others = sorted(gap for gap in found if gap > 0)
     return {"n": len(found), "value": 1 - len(others) / len(found), "gaps": others, "drafts": lm.engine.counts.report()}
 
