@@ -2,7 +2,7 @@
 
 import traceback
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -68,10 +68,8 @@ def verify(
     record: RecordAt = None,
 ) -> None:
     """Imagine actions before they are taken, hold back those foreseen to fail, and measure what that is worth."""
-    from worldloom.practice.utility import summary
     from worldloom.practice.verify import Check
     from worldloom.practice.verify_run import verify as run
-    from worldloom.runs import write_json
 
     check = Check(action, horizon=horizon, samples=samples, closing=closing)
     metrics = run(
@@ -79,9 +77,7 @@ def verify(
         threshold=threshold, calibrate=calibrate, most_wrong=most_wrong, seed=seed, max_steps=max_steps,
         workers=workers, name=name,
     )  # fmt: skip
-    if record:
-        write_json(record, metrics)
-    typer.echo(f"{summary(metrics)}\nreport: {out / 'report.html'}")
+    _tell(metrics, out, record)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -109,14 +105,19 @@ def plan(
     """Let agents look ahead in a world model before they act, and measure what that is worth at which cost."""
     from worldloom.practice.plan import Search
     from worldloom.practice.plan_run import plan as run
-    from worldloom.practice.utility import summary
-    from worldloom.runs import write_json
 
     searches = [Search.parse(pairs(text.split(","))) for text in search or ["width=4"]]
     metrics = run(
         out, model, env_spec(env, option), agent_specs(agent), searches, split=split, tasks=tasks,
         admissible=admissible, seed=seed, max_steps=max_steps, workers=workers, name=name,
     )  # fmt: skip
+    _tell(metrics, out, record)
+
+
+def _tell(metrics: dict[str, Any], out: Path, record: Path | None) -> None:
+    from worldloom.practice.utility import summary
+    from worldloom.runs import write_json
+
     if record:
         write_json(record, metrics)
     typer.echo(f"{summary(metrics)}\nreport: {out / 'report.html'}")

@@ -3,15 +3,12 @@
 A real engine then sits in a process of its own for each thread (``RemoteEnv``), and the agent here.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
-from types import TracebackType
 
 from worldloom.agents.base import Agent
-from worldloom.envs import Environment, EnvSpec
-from worldloom.envs.remote import RemoteEnv
+from worldloom.envs import EnvSpec
+from worldloom.envs.remote import RemoteEnvs
 from worldloom.envs.worker import Job
 from worldloom.errors import ModelError
 from worldloom.rollout import rollout
@@ -49,67 +46,24 @@ def asked(played: Trajectory) -> Trajectory:
     return played
 
 
-class Engines:
-    """Real environments, each in a process of its own, lent to threads; there are as many as are needed at once.
+class Engines(RemoteEnvs):
+    """Real environments that play whole episodes for threads.
 
     Raises:
         EnvError: the environment cannot be built.
     """
 
     def __init__(self, spec: EnvSpec):
-        self._spec = spec
-        self._lock = threading.Lock()
-        self._idle = [RemoteEnv(spec)]  # what cannot work fails here and not in every episode
-        self._all: list[RemoteEnv] = list(self._idle)
-        self.ref: EnvRef = self._idle[0].ref
-
-    @contextmanager
-    def lent(self) -> Iterator[Environment]:
-        """An engine that nobody else uses meanwhile; one in which something was raised is not used again."""
-        with self._lock:
-            found = self._idle.pop() if self._idle else None
-        if found is None:
-            found = RemoteEnv(self._spec)
-            with self._lock:
-                self._all.append(found)
-        try:
-            yield found
-        except BaseException:
-            found.close()
-            raise
-        with self._lock:
-            self._idle.append(found)
+        super().__init__(spec)
+        with self.one() as env:  # what cannot work fails here and not in every episode
+            self.ref: EnvRef = env.ref
 
     def play(self, job: Job, agent: Agent | None = None) -> Trajectory:
         """Play one episode; an engine that broke in it is replaced."""
-        try:
-            with self.lent() as env:
-                played = rollout(
-                    env, agent or job.agent.build(), job.task_id, seed=job.seed, split=job.split,
-                    max_steps=job.max_steps,
-                )  # fmt: skip
-                if played.error:
-                    raise _Broke(played)
-                return played
-        except _Broke as broke:
-            return broke.played
-
-    def close(self) -> None:
-        """End all processes. May be called twice."""
-        with self._lock:
-            left, self._all, self._idle = self._all, [], []
-        for env in left:
-            env.close()
-
-    def __enter__(self) -> "Engines":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-
-class _Broke(Exception):
-    """An episode ended in an error."""
-
-    def __init__(self, played: Trajectory):
-        self.played = played
+        with self.one() as env:
+            played = rollout(
+                env, agent or job.agent.build(), job.task_id, seed=job.seed, split=job.split, max_steps=job.max_steps
+            )
+            if played.error:
+                env.close()
+        return played

@@ -54,7 +54,7 @@ def test_what_cannot_be_built_says_why() -> None:
 
 
 def test_environments_are_lent_again_unless_they_were_closed() -> None:
-    with RemoteEnvs(EnvSpec("tests.envs.corridor:Corridor"), 1) as envs:
+    with RemoteEnvs(EnvSpec("tests.envs.corridor:Corridor")) as envs:
         with envs.one() as first:
             first.reset("train-0")
         with envs.one() as again:

@@ -8,8 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context
-from queue import SimpleQueue
-from typing import Any
+from typing import Any, Self
 
 from worldloom.envs import EnvSpec
 from worldloom.envs.base import Environment, Observation, StepResult
@@ -88,31 +87,48 @@ class RemoteEnv(Environment):
 
 
 class RemoteEnvs:
-    """Remote environments for so many threads, each made when it is first needed."""
+    """Remote environments that threads take turns with; there are as many as are needed at once."""
 
-    def __init__(self, spec: EnvSpec, count: int):
-        self._spec, self._count = spec, count
-        self._idle: SimpleQueue[RemoteEnv | None] = SimpleQueue()
-        for _ in range(count):
-            self._idle.put(None)
+    def __init__(self, spec: EnvSpec):
+        self._spec, self._lock = spec, threading.Lock()
+        self._idle: list[RemoteEnv] = []
+        self._all: list[RemoteEnv] = []
 
     @contextmanager
     def one(self) -> Iterator[RemoteEnv]:
-        """An environment for a while. One that was closed meanwhile, since its engine broke, is not given again."""
-        env = self._idle.get()
+        """An environment that nobody else uses meanwhile. One that was closed, since its engine broke, or in which
+        something was raised is not given again."""
+        with self._lock:
+            env = self._idle.pop() if self._idle else None
+        env = env or self._new()
         try:
-            env = env or RemoteEnv(self._spec)
             yield env
+        except BaseException:
+            env.close()
+            raise
         finally:
-            self._idle.put(None if env is None or env.closed else env)
+            if not env.closed:
+                with self._lock:
+                    self._idle.append(env)
 
-    def __enter__(self) -> "RemoteEnvs":
+    def _new(self) -> RemoteEnv:
+        env = RemoteEnv(self._spec)
+        with self._lock:
+            self._all.append(env)
+        return env
+
+    def close(self) -> None:
+        """End all processes. May be called twice."""
+        with self._lock:
+            left, self._all, self._idle = self._all, [], []
+        for env in left:
+            env.close()
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for _ in range(self._count):
-            if env := self._idle.get():
-                env.close()
+        self.close()
 
 
 def _settle() -> None:

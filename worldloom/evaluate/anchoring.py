@@ -56,7 +56,7 @@ def run_anchored(out: Path, lm: Any, anchor: Anchor, realities: Realities) -> li
 @contextmanager
 def _player(env: EnvSpec, workers: int, lm: Any, anchor: Anchor, starts: dict[str, Start]) -> Iterator[Play]:
     """What plays one job in an anchored world; as many at once as there are workers, a real environment each."""
-    with RemoteEnvs(env, workers) as reals:
+    with RemoteEnvs(env) as reals:
 
         def play_one(job: Job) -> Trajectory:
             with reals.one() as real:

@@ -78,7 +78,7 @@ def play_arms(
     missing = [name for name in named if name not in done]
     with ExitStack() as stack:
         log = stack.enter_context(Log(path))
-        envs = stack.enter_context(RemoteEnvs(tasks.env, workers))
+        envs = stack.enter_context(RemoteEnvs(tasks.env))
         threads = ThreadPoolExecutor(workers)
         stack.callback(threads.shutdown, cancel_futures=True)
         advance = stack.enter_context(progress("play", len(named), "episodes", len(named) - len(missing)))

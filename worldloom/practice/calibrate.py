@@ -49,7 +49,7 @@ def judge_all(
     missing = [name for name in named if name not in done]
     with (
         Log(path) as log,
-        RemoteEnvs(env, workers) as envs,
+        RemoteEnvs(env) as envs,
         ThreadPoolExecutor(workers) as threads,
         progress("calibrate", len(named), "episodes", len(named) - len(missing)) as advance,
     ):

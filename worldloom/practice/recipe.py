@@ -11,11 +11,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from worldloom.agents import AgentSpec
 from worldloom.collect import TRAJECTORIES, collect
-from worldloom.config import train_config, validated
+from worldloom.config import load_yaml, train_config, validated
 from worldloom.envs import EnvSpec
 from worldloom.errors import ConfigError, suggest
 from worldloom.practice.compare import utility
@@ -51,11 +49,8 @@ class Recipe:
         Raises:
             ConfigError: it cannot be read, a key or stage is unknown, or a stage needs one that comes later.
         """
-        try:
-            found = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path}: cannot be read as YAML: {error}") from error
-        if not isinstance(found, dict) or not isinstance(found.get("stages"), dict):
+        found = load_yaml(path)
+        if not isinstance(found.get("stages"), dict):
             raise ConfigError(f"{path}: must have `stages:`, each a name with its settings")
         for key in found:
             if key not in KEYS:
