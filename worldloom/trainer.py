@@ -12,6 +12,7 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArgu
 
 from worldloom.config import TrainConfig
 from worldloom.errors import ConfigError
+from worldloom.lm.blocks import train_in_blocks
 from worldloom.lm.hf import fast_bfloat16
 from worldloom.mixture import MixedOrder
 from worldloom.progress import progress
@@ -65,6 +66,8 @@ class WorldTrainer(Trainer):  # type: ignore[misc]
         made.loss_is_scaled_for_ga = True
         made.remove_callback(PrinterCallback)
         made.add_callback(_Budget(made.clock, config))
+        if made.args.bf16 and made.args.use_cpu:
+            train_in_blocks(model)
         if order is not None:
             made.add_callback(_Epochs(order, config.batch))
         return made

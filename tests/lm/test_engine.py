@@ -14,7 +14,7 @@ from transformers import AutoConfig, LlamaForCausalLM
 from worldloom.lm.base import Confidence
 from worldloom.lm.cache import BLOCK, KVCache
 from worldloom.lm.engine import Request, Sampling, greedy_choice
-from worldloom.lm.packed import ROWS, Chunk, attend_in_blocks, forward, new_cache
+from worldloom.lm.packed import Chunk, forward, new_cache
 from worldloom.lm.score import SLACK_TOKENS, exact, score
 from worldloom.lm.session import LocalLM
 from worldloom.tokens import Encoded, Span
@@ -288,17 +288,6 @@ def test_drafts_are_blind_to_each_other(lm: LocalLM) -> None:
             alone = lm.model(torch.tensor([ids + branch])).logits[0, len(ids) :]
         torch.testing.assert_close(logits[at : at + len(branch)], alone, atol=1e-4, rtol=1e-4)
         at += len(branch)
-
-
-def test_a_long_text_attends_to_itself_in_blocks_as_it_would_whole() -> None:
-    torch.manual_seed(0)
-    query, keys, values = (torch.randn(heads, 2 * ROWS + 7, 16) for heads in (6, 2, 2))
-    whole = torch.nn.functional.scaled_dot_product_attention(
-        query[None], keys[None], values[None], is_causal=True, scale=0.25, enable_gqa=True
-    )[0]
-    torch.testing.assert_close(attend_in_blocks(query * 0.25, keys, values), whole)
-    short = attend_in_blocks((query * 0.25).bfloat16(), keys.bfloat16(), values.bfloat16())
-    torch.testing.assert_close(short.float(), whole, atol=2e-2, rtol=0)
 
 
 def test_a_cache_is_shared_until_one_writes() -> None:

@@ -14,10 +14,10 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from worldloom.errors import ModelError
+from worldloom.lm.blocks import ROWS, attend_in_blocks
 from worldloom.lm.cache import KVCache
 
 NAME = "worldloom_packed"
-ROWS = 192  # rows that attend at a time; more do not fit the cache with their weights
 
 
 @dataclass
@@ -147,22 +147,3 @@ def _attend(query: Any, keys: Any, values: Any, mask: Any, scale: float) -> torc
         grouped, keys[None], values[None], attn_mask=mask, scale=scale
     )
     return found.reshape(heads, rows, size)
-
-
-def attend_in_blocks(query: Any, keys: Any, values: Any) -> torch.Tensor:
-    """A whole text attending to itself, some rows at a time; ``query`` is scaled.
-
-    In bfloat16 on a CPU, plain matrix products take a half to three quarters of the time of torch's fused kernel, which
-    does not multiply in the processor's bfloat16 instructions.
-    """
-    out, size = torch.empty_like(query), query.shape[-1]
-    shared = query.shape[0] // keys.shape[0]  # heads that have the same keys stand behind one another as rows
-    for start in range(0, query.shape[1], ROWS):
-        rows = slice(start, min(start + ROWS, query.shape[1]))
-        later = torch.full((rows.stop - start,) * 2, float("-inf"), dtype=query.dtype).triu(1).repeat(shared, 1)
-        for head in range(keys.shape[0]):
-            some = slice(head * shared, (head + 1) * shared)
-            weights = query[some, rows].reshape(-1, size) @ keys[head, : rows.stop].t()
-            weights[:, rows] += later
-            out[some, rows] = (weights.softmax(-1) @ values[head, : rows.stop]).view(shared, -1, size)
-    return out
