@@ -15,6 +15,7 @@ settings.load_profile("worldloom")
 
 # Threads that spin while they wait make torch many times slower beside any other work.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 ROOT = Path(__file__).resolve().parents[1]
 GAMES = "alfworld_games_2.1.2_all4027.tar.xz"

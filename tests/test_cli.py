@@ -108,6 +108,22 @@ ERRORS = {
 }  # fmt: skip
 
 
+def test_threads_that_wait_sleep_soon_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    def waiting(**told: str) -> tuple[str | None, str | None]:
+        for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in told.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit):
+            main()
+        return os.environ.get("OMP_WAIT_POLICY"), os.environ.get("GOMP_SPINCOUNT")
+
+    monkeypatch.setattr(sys, "argv", ["worldloom", "--help"])
+    assert waiting() == ("PASSIVE", "1000")
+    assert waiting(GOMP_SPINCOUNT="7") == ("PASSIVE", "7")
+    assert waiting(OMP_WAIT_POLICY="ACTIVE") == ("ACTIVE", None)
+
+
 @pytest.mark.parametrize(("arguments", "message"), ERRORS.values(), ids=ERRORS.keys())
 def test_an_error_is_one_line_without_a_traceback(
     tmp_path: Path,

@@ -1,8 +1,8 @@
 """Causal attention over a whole text as plain matrix products, some rows at a time.
 
 In bfloat16 on a CPU it takes half the time of torch's fused kernel or less, forward and backward, since that one does
-not multiply in the processor's bfloat16 instructions. No more than some rows' weights are kept at a time; the backward pass
-makes them anew, as FlashAttention does (arXiv 2205.14135, section 3.1).
+not multiply in the processor's bfloat16 instructions. No more than some rows' weights are kept at a time; the backward
+pass makes them anew, as FlashAttention does (arXiv 2205.14135, section 3.1).
 """
 
 from collections.abc import Iterator
