@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from worldloom.envs.alfworld import ALFWorld
-from worldloom.runs import begin, provenance, write_json
+from worldloom.origin import begin, provenance
+from worldloom.runs import write_json
 
 OUT = Path("results/speed-alfworld-engine/metrics.json")
 STEPS = 15

@@ -17,8 +17,9 @@ from typing import Any
 from benchmarks.plain import PlainLM
 from worldloom.lm.score import exact, score
 from worldloom.lm.session import LocalLM
+from worldloom.origin import begin, provenance
 from worldloom.protocol import said
-from worldloom.runs import begin, provenance, write_json
+from worldloom.runs import write_json
 from worldloom.tokens import Encoded
 from worldloom.trajectory import Trajectory, read
 

@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from worldloom.runs import begin, provenance, write_json
+from worldloom.origin import begin, provenance
+from worldloom.runs import write_json
 
 OUT = Path("results/ingest-speed/metrics.json")
 WORDS = ["the", "order", "customer", "sent", "old", "address", "so", "refund", "it", "or", "send", "another", "please"]

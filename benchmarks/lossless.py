@@ -21,7 +21,8 @@ import torch
 
 from worldloom.lm.hf import load_model
 from worldloom.lm.session import LocalLM, Session
-from worldloom.runs import begin, provenance, write_json
+from worldloom.origin import begin, provenance
+from worldloom.runs import write_json
 from worldloom.trajectory import Trajectory, read
 
 SESSIONS = 16

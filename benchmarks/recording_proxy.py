@@ -27,7 +27,8 @@ import httpx2
 
 from benchmarks.upstream import events
 from worldloom.errors import ConfigError
-from worldloom.runs import begin, provenance, write_json
+from worldloom.origin import begin, provenance
+from worldloom.runs import write_json
 
 ROOT = Path(__file__).parent.parent
 OUT = Path("results/recording-proxy/metrics.json")

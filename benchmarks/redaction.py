@@ -17,10 +17,11 @@ from typing import Any
 
 from benchmarks.planted import FIRST, KINDS, LAST, UNSTRUCTURED, Case, Planted, corpus
 from worldloom.evaluate.stats import rate
+from worldloom.origin import begin, provenance
 from worldloom.redact.find import find
 from worldloom.redact.replace import Redactor, canonical
 from worldloom.redact.rules import Rules
-from worldloom.runs import begin, provenance, write_json
+from worldloom.runs import write_json
 
 OUT = Path("results/redaction/metrics.json")
 RULES = Rules(names=tuple(f"{first} {last}" for first in FIRST for last in LAST))

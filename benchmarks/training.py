@@ -16,8 +16,9 @@ from typing import Any
 
 from worldloom.config import TrainConfig
 from worldloom.lm.hf import DEFAULT_MODEL, fast_bfloat16, load_model, load_tokenizer
+from worldloom.origin import begin, provenance
 from worldloom.protocol import render
-from worldloom.runs import begin, provenance, write_json
+from worldloom.runs import write_json
 from worldloom.tokens import ChatFormat
 from worldloom.train import load_all
 

@@ -32,7 +32,8 @@ from worldloom.lm.engine import Counts
 from worldloom.lm.hf import resolve
 from worldloom.lm.server import ServerLM
 from worldloom.lm.session import LocalLM
-from worldloom.runs import begin, provenance, write_json
+from worldloom.origin import begin, provenance
+from worldloom.runs import write_json
 from worldloom.trajectory import Trajectory, read
 
 Told = list[list[str]]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from worldloom.errors import ConfigError, DataError
-from worldloom.runs import Log, begin, hide, now, open_run, provenance, read_json, read_records, versions, write_json
+from worldloom.runs import Log, now, open_run, read_json, read_records, write_json
 
 ROOT = Path(__file__).parents[1]
 
@@ -110,25 +110,6 @@ def test_what_is_no_json_is_named_by_line(tmp_path: Path) -> None:
     path.write_text('{"a": 1,\n "b": }')
     with pytest.raises(DataError, match=r"m\.json:2: is not JSON"):
         read_json(path)
-
-
-def test_provenance_says_where_a_result_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["/somewhere/bin/worldloom", "collect", "--out", "x"])
-    found = provenance(begin(), 12.345)
-    assert found["command"] == "worldloom collect --out x"
-    assert found["seconds"] == 12.3
-    assert f"{os.cpu_count()} cores" in found["machine"]
-    assert found["started"].endswith("+00:00")
-    assert found["versions"] == versions()
-    assert found["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
-    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (found["git_commit"] or "").removesuffix("+changes") == asked.stdout.strip()
-
-
-def test_what_is_hidden_stands_in_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    hide(["Ada Lovelace"])
-    monkeypatch.setattr(sys, "argv", ["worldloom", "build", "--name", "Ada Lovelace", "--name=Ada Lovelace", "x=1"])
-    assert begin()["command"] == "worldloom build --name ... --name=... x=1"
 
 
 HOLDER = (

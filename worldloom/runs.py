@@ -4,12 +4,8 @@ import datetime
 import hashlib
 import json
 import os
-import platform
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,12 +13,10 @@ from filelock import FileLock, Timeout
 
 from worldloom.errors import ConfigError, DataError
 
-PACKAGES = ("worldloom", "torch", "transformers", "peft", "accelerate", "alfworld", "textworld")
 BLOCK = 1 << 20  # bytes read at once
 LOCK = ".lock"
 RANKS = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK")  # as torchrun, MPICH and Open MPI tell processes apart
 
-_hidden: set[str] = set()
 _held: dict[Path, FileLock] = {}  # folders of runs that this process works in
 
 
@@ -202,59 +196,6 @@ def _named(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OSError(error.errno, error.strerror, error.filename or str(path)) from error
-
-
-def versions() -> dict[str, str]:
-    """The versions of what a result depends on; what is not installed is absent."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def hide(texts: Iterable[str]) -> None:
-    """Leave some texts, such as names that are to be redacted, out of every command that this process notes."""
-    _hidden.update(texts)
-
-
-def _shown(word: str) -> str:
-    """A word of a command, or an option with its value as one word, without what is hidden."""
-    option, between, value = word.partition("=")
-    return "..." if word in _hidden else f"{option}{between}..." if value in _hidden else word
-
-
-def begin(command: str | None = None) -> dict[str, Any]:
-    """Where a result will come from: the commit of the code that runs, the command, the time. Call it at the start."""
-    return {
-        "git_commit": git_commit(),
-        "command": command or " ".join(["worldloom", *map(_shown, sys.argv[1:])]),
-        "started": now().isoformat(timespec="seconds"),
-    }
-
-
-def provenance(begun: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """Where a result comes from: what ``begin`` gave, and how long it took, on which machine, with which versions."""
-    return {
-        **begun,
-        "seconds": round(seconds, 1),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
-        "versions": versions(),
-    }
-
-
-def git_commit() -> str | None:
-    """The commit of the checkout that this package runs from, "+changes" if its code is not clean; None elsewhere."""
-    root = Path(__file__).resolve().parent.parent
-    if not (root / ".git").exists():
-        return None
-
-    def ask(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False).stdout.strip()
-
-    return ask("rev-parse", "HEAD") + ("+changes" if ask("status", "--porcelain", "--", ".", ":!results") else "")
 
 
 def now() -> datetime.datetime:

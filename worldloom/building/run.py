@@ -1,10 +1,8 @@
 """``worldloom build``: logs in, a world package out, in stages that each go on where they were stopped."""
 
-import json
 import logging
 import os
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,8 +20,9 @@ from worldloom.ingest.account import file_name
 from worldloom.ingest.run import find_files
 from worldloom.lm.hf import resolve
 from worldloom.lm.prompt import few_shot
+from worldloom.origin import Origin, hide
 from worldloom.package import MODEL, STARTS, write_manifest
-from worldloom.runs import Log, begin, hide, open_run, provenance, read_json, read_records, write_json
+from worldloom.runs import open_run, read_json, read_records, write_json
 from worldloom.train import train
 from worldloom.trajectory import Trajectory, read, write
 
@@ -68,18 +67,13 @@ def build(logs: Sequence[Path], out: Path, config: BuildConfig, *, tell: Tell = 
         raise ConfigError(f"{out} is a finished world without its {work.folder.name} folder; choose another folder")
     resolve(config.training(1).model)  # no sooner than this is anything written
     open_run(work.folder, {"stage": "build", "logs": _sizes(files), **config.plain()})
-    if not (work / "begun.json").exists():
-        write_json(work / "begun.json", begin())
-    stages = _stages(files, work, config)
+    stages = _stages(files, work, config, Origin(work.folder, (out / MANIFEST).exists()))
     for number, stage in enumerate(stages, 1):
         if stage.done.exists():
             tell(f"{number}/{len(stages)} {stage.name}: done before")
             continue
         tell(f"{number}/{len(stages)} {stage.name}")
-        clock = time.monotonic()
         stage.do()
-        with Log(work / "stages.jsonl") as log:
-            log.append(json.dumps({"stage": stage.name, "seconds": round(time.monotonic() - clock, 1)}))
     found: dict[str, Any] = read_json(out / METRICS)
     return found
 
@@ -88,14 +82,14 @@ def _sizes(files: Sequence[Path]) -> dict[str, int]:
     return {file_name(path): path.stat().st_size for path in files}
 
 
-def _stages(files: Sequence[Path], work: Work, config: BuildConfig) -> list[Stage]:
+def _stages(files: Sequence[Path], work: Work, config: BuildConfig, origin: Origin) -> list[Stage]:
     return [
         Stage("ingest and redact", lambda: read_logs(files, work, config), work / "ingest" / "ingest.json"),
         Stage("prepare episodes", lambda: prepare(work), work / PREPARED),
         Stage("split", lambda: _split(work, config), work / "data" / "splits.json"),
         Stage("lint and count", lambda: inspect(work, config), work / LINT),
         Stage("train", lambda: _train(work, config), work / "train" / "train.json"),
-        Stage("measure", lambda: _measure(work, config), work / MEASURED),
+        Stage("measure", lambda: _measure(work, config, origin), work / MEASURED),
         Stage("pack", lambda: _pack(work, config), work.out / MANIFEST),
     ]
 
@@ -110,12 +104,8 @@ def _train(work: Work, config: BuildConfig) -> None:
     train([work.train], work / "train", config.training(mean_tokens(work)))
 
 
-def _measure(work: Work, config: BuildConfig) -> None:
-    clock = time.monotonic()
-    metrics = measure(work, config)
-    before = sum(record["seconds"] for record in read_records(work / "stages.jsonl"))
-    origin = provenance(read_json(work / "begun.json"), before + time.monotonic() - clock)
-    write_json(work / MEASURED, {**metrics, "provenance": origin})
+def _measure(work: Work, config: BuildConfig, origin: Origin) -> None:
+    write_json(work / MEASURED, {**measure(work, config), "provenance": origin.told()})
 
 
 def _pack(work: Work, config: BuildConfig) -> None:

@@ -15,7 +15,8 @@ from worldloom.evaluate.report import write_report
 from worldloom.evaluate.rollouts import KIND
 from worldloom.evaluate.transfer import can_tell, transfer_metrics
 from worldloom.evaluate.verdicts import rollout_metrics
-from worldloom.runs import begin, provenance, read_json, read_records, write_json
+from worldloom.origin import begin, provenance
+from worldloom.runs import read_json, read_records, write_json
 
 Record = dict[str, Any]
 PARTS = ("one_step", "consistency", "confidence", "anchoring", "transfer", "rollouts")

@@ -4,7 +4,6 @@ import json
 import logging
 import math
 import random
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -27,10 +26,11 @@ from worldloom.evaluate.metrics import RECORDS, measured, publish
 from worldloom.evaluate.one_step import answer_episode, score_episodes, verify_episodes
 from worldloom.evaluate.rollouts import KIND, name_of, score_rollouts, steady_kinds
 from worldloom.lineage import files_of, training_of
+from worldloom.origin import Origin
 from worldloom.progress import progress
 from worldloom.rollout import MAX_STEPS
 from worldloom.rollouts import AT_ONCE
-from worldloom.runs import Log, begin, fingerprint, open_run, provenance, read_records
+from worldloom.runs import Log, fingerprint, open_run, read_records
 from worldloom.trajectory import EnvRef, Trajectory, read
 
 logger = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ def evaluate(
         "exact_only": exact_only or None,
     }  # fmt: skip
     open_run(out, {"stage": "evaluate", **_plain(asked), **_free(rollouts, logs, minutes)})
-    begun, clock = begin(), time.monotonic()
+    origin = Origin(out)
     each = minutes / (1 + rollouts) if minutes is not None else None
     records = score_all(out / RECORDS, lm, real, Budget(out / RECORDS, "one_step", each), exact_only)
     if rollouts:
@@ -119,8 +119,7 @@ def evaluate(
     if env and jobs:
         records = [*records, *_played(out, lm, play_real(out, env, jobs, workers), anchors)]
     about = {"name": name or out.name, **_about(model, installed, split, real), **_prompt(lm)}
-    origin = provenance(begun, time.monotonic() - clock)
-    return publish(out, {**about, **measured(records, risk), "provenance": origin}, records)
+    return publish(out, {**about, **measured(records, risk), "provenance": origin.told()}, records)
 
 
 def _check(

@@ -21,7 +21,8 @@ from worldloom.errors import ConfigError, DataError
 from worldloom.evaluate.agreement import outcome
 from worldloom.evaluate.consistency import same_tasks
 from worldloom.evaluate.stats import interval_of_sums
-from worldloom.runs import begin, provenance, read_json, read_records
+from worldloom.origin import begin, provenance
+from worldloom.runs import read_json, read_records
 
 Record = dict[str, Any]
 HALVINGS = 20

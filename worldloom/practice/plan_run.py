@@ -1,6 +1,5 @@
 """What planning is worth: agents alone and with look-aheads of several costs, on the same tasks of the real one."""
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,12 +13,13 @@ from worldloom.errors import ConfigError
 from worldloom.evaluate.stats import interval
 from worldloom.lineage import files_of
 from worldloom.lm.base import WorldLM, open_lm
+from worldloom.origin import Origin
 from worldloom.practice import arms as played
 from worldloom.practice.arms import Arm, Record, Tasks, labels
 from worldloom.practice.plan import Planner, Search, Watched
 from worldloom.practice.utility import about, publish
 from worldloom.rollout import MAX_STEPS
-from worldloom.runs import begin, fingerprint, open_run, provenance
+from worldloom.runs import fingerprint, open_run
 from worldloom.world import Start
 
 ARMS = "arms.jsonl"
@@ -62,12 +62,11 @@ def plan(
         "stage": "plan", "model": model, **tasks_of.record(), "agents": list(named), "searches": told,
         "admissible": admissible, "fingerprint": fingerprint(files_of(model, None)),
     })  # fmt: skip
-    begun, clock = begin(), time.monotonic()
+    origin = Origin(out)
     arms = _arms(open_lm(model), installed.name, named, searches, admissible)
     records = played.play_arms(out / ARMS, arms, tasks_of, workers)
     head = {**about(name or out.name, model, installed, split), "searches": told, "admissible": admissible}
-    origin = provenance(begun, time.monotonic() - clock)
-    return publish(out, {**head, **measured(records, list(named), searches), "provenance": origin})
+    return publish(out, {**head, **measured(records, list(named), searches), "provenance": origin.told()})
 
 
 def _arms(

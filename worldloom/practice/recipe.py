@@ -5,7 +5,6 @@
 """
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -16,12 +15,13 @@ from worldloom.collect import TRAJECTORIES, collect
 from worldloom.config import load_yaml, train_config, validated
 from worldloom.envs import EnvSpec
 from worldloom.errors import ConfigError, suggest
+from worldloom.origin import Origin
 from worldloom.practice.compare import utility
 from worldloom.practice.guard import GuardConfig
 from worldloom.practice.improve import ImproveConfig, improve
 from worldloom.practice.place import Place
 from worldloom.practice.synthesize import synthesize
-from worldloom.runs import begin, open_run, provenance, write_json
+from worldloom.runs import open_run, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -131,12 +131,13 @@ def run(path: Path, out: Path, *, use: Mapping[str, Path] | None = None, workers
     Raises:
         ConfigError: the file is wrong, or ``out`` holds a run of another one.
     """
-    recipe, given, begun, clock = Recipe.read(path), dict(use or {}), begin(), time.monotonic()
+    recipe, given = Recipe.read(path), dict(use or {})
     for name in given:
         if name not in recipe.stages:
             raise ConfigError(f"there is no stage {name!r} in {path}{suggest(name, recipe.stages)}")
     open_run(out, {"stage": "recipe", "recipe": {f.name: getattr(recipe, f.name) for f in fields(recipe)},
                    "use": {name: folder.as_posix() for name, folder in given.items()}})  # fmt: skip
+    origin = Origin(out)
     places = {name: given.get(name, out / name) for name in recipe.stages}
     told: dict[str, Record] = {}
     for name, stage in recipe.stages.items():
@@ -147,7 +148,7 @@ def run(path: Path, out: Path, *, use: Mapping[str, Path] | None = None, workers
     if recipe.arms:
         found |= {"environment": recipe.measure["env"], "split": recipe.measure["split"]}
         found["utility"] = _measured(recipe, out, places, told, workers)
-        found["provenance"] = provenance(begun, time.monotonic() - clock)
+        found["provenance"] = origin.told()
         write_json(out / "metrics.json", found)
     return found
 

@@ -1,6 +1,5 @@
 """``worldloom rehearse``: an agent in a world model, controls beside it, and a verdict against limits."""
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +17,11 @@ from worldloom.evaluate.plots import Rate
 from worldloom.lineage import files_of, training_of
 from worldloom.lm.base import open_lm
 from worldloom.naming import UNKNOWN
+from worldloom.origin import Origin
 from worldloom.practice.limits import Limits, Verdict, judged
 from worldloom.practice.rehearse import Record, Rehearsed, measured, riskiest, seen_kinds, swap
 from worldloom.rollout import MAX_STEPS, rollout
-from worldloom.runs import begin, fingerprint, open_run, provenance, write_json
+from worldloom.runs import fingerprint, open_run, write_json
 from worldloom.trajectory import Trajectory, read
 from worldloom.world import Start, WorldModelEnv, starts_of
 
@@ -75,7 +75,7 @@ def rehearse(
         "tasks": tasks, "seed": seed, "max_steps": max_steps,
         "fingerprint": fingerprint([*files_of(world.model, world.data), *_weights(agent)]),
     })  # fmt: skip
-    begun, clock = begin(), time.monotonic()
+    origin = Origin(out)
     found = _played(out, agent, world, starts, _Plays(seed, max_steps, workers, at_once))
     seen = _seen(world)
     figures = measured(found, seen, limits.unsure_below)
@@ -84,7 +84,7 @@ def rehearse(
         "name": name or out.name, "agent": label_of(agent.build().ref), "world": world.model, "n_tasks": len(starts),
         "passed": all(verdict.met for verdict in verdicts), "limits": [verdict._asdict() for verdict in verdicts],
         "measured": figures, "riskiest": riskiest(found.episodes, seen, limits.unsure_below),
-        "provenance": provenance(begun, time.monotonic() - clock),
+        "provenance": origin.told(),
     }  # fmt: skip
     write_json(out / REPORT, report)
     _write_page(out / "report.html", report)

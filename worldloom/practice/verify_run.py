@@ -1,6 +1,5 @@
 """What verification is worth: agents of several skills, several budgets, on the same tasks of the real environment."""
 
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from worldloom.errors import ConfigError
 from worldloom.evaluate.stats import rate
 from worldloom.lineage import files_of
 from worldloom.lm.base import WorldLM, open_lm
+from worldloom.origin import Origin
 from worldloom.practice import arms as played
 from worldloom.practice.arms import Arm, Record, Tasks, labels
 from worldloom.practice.calibrate import judge_all, judged_of
@@ -26,7 +26,7 @@ from worldloom.practice.truth import truth_of
 from worldloom.practice.utility import about, publish
 from worldloom.practice.verify import Check, Verdict, VerifiedAgent
 from worldloom.rollout import MAX_STEPS
-from worldloom.runs import begin, fingerprint, open_run, provenance
+from worldloom.runs import fingerprint, open_run
 from worldloom.trajectory import Trajectory, read
 from worldloom.world import Start
 
@@ -78,7 +78,7 @@ def verify(
         "budgets": list(budgets), "threshold": threshold, "calibrate": calibrate.as_posix() if calibrate else None,
         "most_wrong": most_wrong, "fingerprint": fingerprint(files_of(model, calibrate)),
     })  # fmt: skip
-    begun, clock = begin(), time.monotonic()
+    origin = Origin(out)
     lm = open_lm(model)
     chosen: Record = {"threshold": threshold}
     if threshold is None:
@@ -90,7 +90,7 @@ def verify(
     records = played.play_arms(out / ARMS, arms, plan, workers, with_truth(seed))
     told = {**about(name or out.name, model, installed, split), "check": check.record()}
     found = measured(records, list(named), budgets, chosen)
-    return publish(out, {**told, **found, "provenance": provenance(begun, time.monotonic() - clock)})
+    return publish(out, {**told, **found, "provenance": origin.told()})
 
 
 def _checked(

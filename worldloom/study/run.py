@@ -2,7 +2,6 @@
 
 import gc
 import math
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import Any, NamedTuple
 
 from worldloom.collect import TRAJECTORIES, check_played, collect
 from worldloom.evaluate.metrics import METRICS, RECORDS, REPORT
-from worldloom.runs import as_json, begin, open_run, provenance, read_json, read_records, write_json
+from worldloom.origin import Origin
+from worldloom.runs import as_json, open_run, read_json, read_records, write_json
 from worldloom.study.fit import fitted
 from worldloom.study.metrics import arm_metrics, difference
 from worldloom.study.page import write_study
@@ -50,17 +50,17 @@ def study(
         ConfigError: a setting is wrong, or ``out`` holds a study with others.
         EnvError: an environment cannot be started, or breaks in every episode.
     """
-    begun, clock = begin(), time.monotonic()
     planned = fitted(plan(settings))
     open_run(out, {"stage": "study", **_plain(settings)})
+    before = out / METRICS
+    origin = Origin(out, finished=before.exists())
     stages = list(_stages(out, planned, settings, workers))
     for number, stage in enumerate(stages, 1):
         tell(f"{number}/{len(stages)} {stage.label}{' (done)' if stage.done.exists() else ''}")
         stage.run()
         gc.collect()  # a model that is held in circles would stand beside the next one
-    metrics, before = _told(out, planned, settings, name), out / METRICS
-    made = provenance(begun, time.monotonic() - clock)
-    metrics["provenance"] = read_json(before)["provenance"] if before.exists() else made  # nothing was measured anew
+    made = read_json(before)["provenance"] if before.exists() else origin.told()
+    metrics = {**_told(out, planned, settings, name), "provenance": made}
     write_json(out / METRICS, metrics)
     write_study(out / REPORT, metrics)
     return metrics
