@@ -1,6 +1,7 @@
 """A model that learns to act: what it is told, what it learns, that it acts, and that it is no world."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -173,6 +174,17 @@ def test_collecting_with_a_policy_keeps_it_in_this_process(policy: Path, tmp_pat
     assert sorted(summary["by_agent"]) == sorted([f"policy(model={policy})", "walker"])
     again = collect(tmp_path, env, agents, "train", tasks=3, agents_per_task=2, max_steps=8)
     assert again == summary
+
+
+def test_a_policy_that_is_trained_on_is_another_agent(policy: Path, tmp_path: Path) -> None:
+    """Its name stays the same, so what was collected with it before must not be mixed with what comes now."""
+    mine, env = shutil.copytree(policy, tmp_path / "mine"), EnvSpec("tests.envs.corridor:Corridor")
+    agents = [AgentSpec("policy", {"model": str(mine)})]
+    collect(tmp_path / "out", env, agents, "train", tasks=2, max_steps=4)
+    weights = next((mine / "model").glob("*.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
+    with pytest.raises(ConfigError, match=r"holds a run with other settings \(weights: "):
+        collect(tmp_path / "out", env, agents, "train", tasks=2, max_steps=4)
 
 
 def test_files_say_what_a_model_is(policy: Path, data: Path) -> None:

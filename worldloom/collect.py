@@ -15,6 +15,7 @@ from worldloom.envs.pool import EnvPool
 from worldloom.envs.versions import check_version, refs_of
 from worldloom.envs.worker import Job
 from worldloom.errors import ConfigError, EnvError
+from worldloom.lineage import weights_of
 from worldloom.progress import progress
 from worldloom.rollout import MAX_STEPS
 from worldloom.rollouts import AT_ONCE, Engines, Play, asked, play_at_once
@@ -60,6 +61,7 @@ def collect(
         "agents_per_task": agents_per_task,
         "seed": seed,
         "max_steps": max_steps,
+        **weights_of(agents),
     }
     _check(agents, max_steps, workers)
     jobs = plan(choose_tasks(env, split, tasks, seed), agents, split, agents_per_task, seed, max_steps)

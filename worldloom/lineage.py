@@ -1,9 +1,11 @@
 """Where a model comes from: what it was before its training, and what that had been trained on."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from worldloom.runs import read_json
+from worldloom.agents import AgentSpec
+from worldloom.runs import fingerprint, read_json
 
 FILE = "train.json"
 KEPT = (
@@ -52,3 +54,10 @@ def files_of(model: str, *data: Path | None) -> list[Path]:
     folders = [place / "model" if (place / "model").is_dir() else place for place in places]
     found = [file for folder in folders if folder.is_dir() for file in sorted(folder.glob("*")) if file.is_file()]
     return [*found, *(place for place in places if place.is_file()), *(path for path in data if path)]
+
+
+def weights_of(agents: Iterable[AgentSpec]) -> dict[str, str]:
+    """What a run notes of the weights of its agents' own models, as far as they lie here: trained on, an agent is
+    another one. Nothing if there are none."""
+    files = [file for agent in agents if agent.params.get("model") for file in files_of(str(agent.params["model"]))]
+    return {"weights": fingerprint(files)} if files else {}

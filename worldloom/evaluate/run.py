@@ -25,7 +25,7 @@ from worldloom.evaluate.consistency import REAL, W2R, Realities, play_real, run_
 from worldloom.evaluate.metrics import RECORDS, measured, publish
 from worldloom.evaluate.one_step import answer_episode, score_episodes, verify_episodes
 from worldloom.evaluate.rollouts import KIND, name_of, score_rollouts, steady_kinds
-from worldloom.lineage import files_of, training_of
+from worldloom.lineage import files_of, training_of, weights_of
 from worldloom.origin import Origin
 from worldloom.progress import progress
 from worldloom.rollout import MAX_STEPS
@@ -108,6 +108,7 @@ def evaluate(
         "anchors": [str(anchor) for anchor in anchors] or None,
         "fingerprint": fingerprint(files_of(model, data, logs)),
         "exact_only": exact_only or None,
+        **weights_of(agents),
     }  # fmt: skip
     open_run(out, {"stage": "evaluate", **_plain(asked), **_free(rollouts, logs, minutes)})
     origin = Origin(out)

@@ -11,7 +11,7 @@ from worldloom.collect import choose_tasks
 from worldloom.envs import EnvSpec
 from worldloom.errors import ConfigError
 from worldloom.evaluate.stats import interval
-from worldloom.lineage import files_of
+from worldloom.lineage import files_of, weights_of
 from worldloom.lm.base import WorldLM, open_lm
 from worldloom.origin import Origin
 from worldloom.practice import arms as played
@@ -60,7 +60,7 @@ def plan(
     told = [asdict(search) for search in searches]
     open_run(out, {
         "stage": "plan", "model": model, **tasks_of.record(), "agents": list(named), "searches": told,
-        "admissible": admissible, "fingerprint": fingerprint(files_of(model, None)),
+        "admissible": admissible, "fingerprint": fingerprint(files_of(model, None)), **weights_of(agents),
     })  # fmt: skip
     origin = Origin(out)
     arms = _arms(open_lm(model), installed.name, named, searches, admissible)

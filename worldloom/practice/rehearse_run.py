@@ -14,7 +14,7 @@ from worldloom.evaluate.cells import RATE_HEAD, facts, interval, number, rate_ro
 from worldloom.evaluate.consistency import replay_job
 from worldloom.evaluate.page import Headline, Section, Table, write_page
 from worldloom.evaluate.plots import Rate
-from worldloom.lineage import files_of, training_of
+from worldloom.lineage import files_of, training_of, weights_of
 from worldloom.lm.base import open_lm
 from worldloom.naming import UNKNOWN
 from worldloom.origin import Origin
@@ -73,7 +73,7 @@ def rehearse(
         "stage": "rehearse", "agent": {"name": agent.name, "params": dict(agent.params)}, "model": world.model,
         "data": world.data.as_posix(), "env": world.env.name if world.env else None, "options": _options(world),
         "tasks": tasks, "seed": seed, "max_steps": max_steps,
-        "fingerprint": fingerprint([*files_of(world.model, world.data), *_weights(agent)]),
+        "fingerprint": fingerprint(files_of(world.model, world.data)), **weights_of([agent]),
     })  # fmt: skip
     origin = Origin(out)
     found = _played(out, agent, world, starts, _Plays(seed, max_steps, workers, at_once))
@@ -89,11 +89,6 @@ def rehearse(
     write_json(out / REPORT, report)
     _write_page(out / "report.html", report)
     return report
-
-
-def _weights(agent: AgentSpec) -> list[Path]:
-    """The files of an agent's own model, if they lie here: trained on, it is another agent."""
-    return files_of(str(agent.params["model"])) if agent.params.get("model") else []
 
 
 def _options(world: World) -> Record:

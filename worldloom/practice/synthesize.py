@@ -11,6 +11,7 @@ from typing import Any, Literal
 from worldloom.agents import AgentSpec
 from worldloom.collect import TRAJECTORIES, plan, summarize
 from worldloom.errors import ConfigError
+from worldloom.lineage import weights_of
 from worldloom.practice.place import Ground, Place, draws, steps_of
 from worldloom.rollout import MAX_STEPS
 from worldloom.runs import open_run, write_json
@@ -55,7 +56,7 @@ def synthesize(
     open_run(out, {
         "stage": "imagine", **place.record(), "split": split, "tasks": tasks, "samples": samples, "seed": seed,
         "agents": [{"name": agent.name, "params": dict(agent.params)} for agent in agents], "max_steps": max_steps,
-        "keep": keep, "least_confidence": least_confidence,
+        "keep": keep, "least_confidence": least_confidence, **weights_of(agents),
     })  # fmt: skip
     with Ground(place, out) as ground:
         played = ground.play(out / ROLLOUTS, jobs)

@@ -13,7 +13,7 @@ from worldloom.envs import Environment, EnvSpec
 from worldloom.envs.versions import check_version, refs_of
 from worldloom.errors import ConfigError
 from worldloom.evaluate.stats import rate
-from worldloom.lineage import files_of
+from worldloom.lineage import files_of, weights_of
 from worldloom.lm.base import WorldLM, open_lm
 from worldloom.origin import Origin
 from worldloom.practice import arms as played
@@ -76,7 +76,7 @@ def verify(
     open_run(out, {
         "stage": "verify", "model": model, **plan.record(), "agents": list(named), "check": check.record(),
         "budgets": list(budgets), "threshold": threshold, "calibrate": calibrate.as_posix() if calibrate else None,
-        "most_wrong": most_wrong, "fingerprint": fingerprint(files_of(model, calibrate)),
+        "most_wrong": most_wrong, "fingerprint": fingerprint(files_of(model, calibrate)), **weights_of(agents),
     })  # fmt: skip
     origin = Origin(out)
     lm = open_lm(model)
