@@ -16,6 +16,8 @@ from worldloom.envs.worker import Job
 from worldloom.errors import ConfigError, ModelError
 from worldloom.evaluate.agreement import outcome, tau_b
 from worldloom.evaluate.consistency import consistency_metrics, record, replay_job
+from worldloom.evaluate.consistency_sections import consistency_section
+from worldloom.evaluate.summary import _consistency
 from worldloom.trajectory import AgentRef, EnvRef, Failure, Step, TaskRef, Trajectory, read
 
 
@@ -60,6 +62,7 @@ def test_rates_by_hand() -> None:
     # Errors are in the denominators, as no success.
     assert values(strong) == pytest.approx({"real": 3 / 5, "wm": 3 / 5, "w2r": 2 / 5, "cr": 2 / 3, "cr_paired": 1 / 3})
     assert strong["errors"] == {"real": 1, "wm": 1, "w2r": 1}
+    assert strong["unknown"] == {"real": 0, "wm": 0, "w2r": 1}  # a plan of no step: nothing says how it ended
     # A ratio above one: a success of the replay need not be one of reality; the paired ratio cannot be above one.
     assert values(weak) == pytest.approx({"real": 1 / 5, "wm": 1 / 5, "w2r": 2 / 5, "cr": 2.0, "cr_paired": 1.0})
     assert weak["errors"] == {"real": 0, "wm": 1, "w2r": 0}
@@ -199,3 +202,15 @@ def test_a_model_that_is_gone_ends_the_run_and_no_episode_is_failed_for_it(tmp_p
     assert [t.task.id for t in read(tmp_path / "wm.jsonl")] == ["t0", "t1"]
     imagine(tmp_path / "wm.jsonl", jobs(3), playing)
     assert [t.task.id for t in read(tmp_path / "wm.jsonl")] == ["t0", "t1", "t2"]
+
+
+def test_ends_that_nobody_can_judge_are_told_beside_the_rates() -> None:
+    """ToolBench cannot judge an answer after calls that no run made; that is no failure of the agent's."""
+    found = consistency_metrics([triple("t1", "open", "success", "open"), triple("t2", "success", "open", "success")])
+    assert found["overall"]["unknown"] == {"real": 1, "wm": 1, "w2r": 1}
+    section = consistency_section(found)
+    told = "Ends that nobody can judge count as no success: 1 in Real, 1 in WM, 1 in W2R of 2 episodes."
+    assert told in section.note
+    assert "nobody can judge" not in consistency_section(consistency_metrics([STRONG[0]])).note
+    (row,) = [text for name, text in _consistency(found) if name.startswith("overall")]
+    assert row.endswith(", unknown {'real': 1, 'wm': 1, 'w2r': 1}")

@@ -1,7 +1,8 @@
 """Consistency: the same agents, tasks and seeds in reality (Real), in the world model (WM), and the world model's
 actions replayed in reality (W2R); CR = W2R / Real (Word2World, arXiv 2512.18832, section 3).
 
-Every episode ends as success, failure, truncated or error; errors count in the denominators as no success.
+Every episode ends as success, failure, truncated or error, or in a way that its environment cannot judge (unknown);
+errors and unknown ends count in the denominators as no success, and are counted beside the rates.
 """
 
 from collections.abc import Mapping, Sequence
@@ -146,5 +147,6 @@ def rates(records: Sequence[Record]) -> Record:
     ratios = {"cr": quotient(won["w2r"], won["real"], played), "cr_paired": rate(both, won["real"])}
     found |= {name: value for name, value in ratios.items() if value is not None}
     found["agreement"] = {name: agreement(records, name) for name in ("wm", "w2r")}
-    found["errors"] = {name: sum(outcome(r[name]) == "error" for r in records) for name in ("real", "wm", "w2r")}
+    for told, ending in (("errors", "error"), ("unknown", "unknown")):
+        found[told] = {name: sum(outcome(r[name]) == ending for r in records) for name in ("real", "wm", "w2r")}
     return found

@@ -37,9 +37,15 @@ def consistency_section(consistency: Mapping[str, Any]) -> Section:
     note = (
         f"The same agents {same} in the real environment (Real), inside the world model (WM), and the actions chosen "
         "there replayed in the real environment (W2R). CR = W2R / Real; paired CR = share of the Real successes "
-        "that W2R repeats."
+        "that W2R repeats." + _unjudged(consistency.get("overall") or {})
     )
     return Section("Real, imagined, replayed", note, Markup(agents_plot(agents) if agents else ""), tuple(tables))
+
+
+def _unjudged(overall: Mapping[str, Any]) -> str:
+    counts = {OTHERS.get(world, "Real"): n for world, n in (overall.get("unknown") or {}).items() if n}
+    told = ", ".join(f"{n} in {world}" for world, n in counts.items())
+    return f" Ends that nobody can judge count as no success: {told} of {overall['n']} episodes." if told else ""
 
 
 def _agent_row(name: str, found: Mapping[str, Any]) -> list[str]:

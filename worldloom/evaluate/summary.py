@@ -61,8 +61,9 @@ def _consistency(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for agent, rates in {**found["agents"], "overall": found["overall"]}.items():
         told = " ".join(f"{name} {percent(rates[name])}" for name in ("real", "wm", "w2r"))
         ratio = f" CR {_plain(rates['cr'])}" if rates.get("cr") else ""
-        broken = {name: n for name, n in rates["errors"].items() if n}
-        yield f"{agent} ({found['n_tasks']} tasks)", told + ratio + (f", errors {broken}" if broken else "")
+        odd = {kind: {name: n for name, n in rates.get(kind, {}).items() if n} for kind in ("errors", "unknown")}
+        counts = "".join(f", {kind} {by_world}" for kind, by_world in odd.items() if by_world)
+        yield f"{agent} ({found['n_tasks']} tasks)", told + ratio + counts
 
 
 def transfer_rows(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
