@@ -274,7 +274,7 @@ def fetch(
 def main() -> None:
     """Run the command; an error raised on purpose is told in one line."""
     # Threads that wait must not spin for long: beside any other process, that slows torch down many times over. GNU's
-    # OpenMP can be told how long; not at all would cost a fifth of the speed, since a sleeping thread is slow to wake.
+    # OpenMP can be told how long; not at all would cost speed, since a sleeping thread is slow to wake.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ |= {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", "1000")}
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)

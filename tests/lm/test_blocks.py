@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -36,14 +38,14 @@ def test_gradients_are_those_of_attending_whole() -> None:
 
 
 @pytest.mark.model
-def test_a_model_learns_in_blocks_what_it_learns_whole() -> None:
+def test_a_model_learns_in_blocks_what_it_learns_whole(smollm2: Path) -> None:
     """Two texts of different lengths, padded on the right: loss and gradients, in bfloat16 against float32."""
     ids = torch.randint(0, 40_000, (2, ROWS + 40), generator=torch.Generator().manual_seed(1))
     mask = torch.ones_like(ids)
     mask[1, 100:] = 0
     found = {}
     for kind in ("float32", "whole", "blocks"):
-        model = load_model("smollm2-135m")
+        model = load_model(smollm2)
         if kind == "blocks":
             train_in_blocks(model)
             assert model.config._attn_implementation == NAME
