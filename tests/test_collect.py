@@ -177,6 +177,12 @@ def test_the_summary_counts_as_by_hand() -> None:
     }
 
 
+def test_an_action_is_of_the_kind_of_its_tool_or_first_word() -> None:
+    actions = ["click[buy now]", "click[< prev]", "search[red shoes]", '{"name": "refund", "arguments": {}}', "ls('a')"]
+    found = summarize([episode("s", [step(action) for action in actions])])
+    assert found["action_kinds"] == {"click": 2, "search": 1, "refund": 1, "ls": 1}
+
+
 def test_the_summary_of_nothing_has_no_rates() -> None:
     found = summarize([])
     assert (found["episodes"], found["success_rate"], found["invalid"], found["no_change"]) == (0, None, None, None)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from worldloom.agents import AgentSpec, defaults
+from worldloom.coverage.steps import kind_of
 from worldloom.envs import EnvSpec
 from worldloom.envs.pool import EnvPool
 from worldloom.envs.versions import check_version, refs_of
@@ -199,7 +200,7 @@ def summarize(trajectories: Sequence[Trajectory]) -> dict[str, Any]:
     """
     outcomes = Counter(t.outcome or "unknown" for t in trajectories)
     errors = Counter(f"{t.error.kind}: {t.error.message}" for t in trajectories if t.error)
-    kinds = Counter(step.action.split(" ")[0] for t in trajectories for step in t.steps)
+    kinds = Counter(kind_of(step.action).name for t in trajectories for step in t.steps)
     checked = [c for t in trajectories for c in _checks(t)]
     invalid = sum(c == "invalid" for c in checked)
     not_recorded = sum(step.not_recorded is True for t in trajectories for step in t.steps)

@@ -127,7 +127,8 @@ def test_limits_are_read_and_judged(tmp_path: Path) -> None:
         ("min_sucess: 0.7", "unknown limit 'min_sucess'; did you mean 'min_success'"),
         ("min_success: 7", "min_success: Input should be less than or equal to 1"),
         ("min_success: [", "is not YAML"),
-        ("- 1", "must hold LIMIT: VALUE lines"),
+        ("- 1", "must hold KEY: VALUE lines"),
+        ("", "must hold KEY: VALUE lines"),
     ],
 )
 def test_wrong_limits_are_named(tmp_path: Path, text: str, message: str) -> None:

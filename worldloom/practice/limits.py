@@ -1,11 +1,11 @@
 """What a rehearsal has to show before an agent may go live: limits, from a YAML file."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from worldloom.config import load_yaml
 from worldloom.errors import ConfigError, suggest
 
 
@@ -73,7 +73,7 @@ def read_limits(path: Path | None) -> Limits:
     """
     if path is None:
         return Limits()
-    settings = _load(path)
+    settings = load_yaml(path)
     for key in settings:
         if key not in Limits.model_fields:
             raise ConfigError(f"{path}: unknown limit {key!r}{suggest(str(key), Limits.model_fields)}")
@@ -83,14 +83,3 @@ def read_limits(path: Path | None) -> Limits:
         first = error.errors(include_url=False)[0]
         raise ConfigError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
-
-def _load(path: Path) -> dict[Any, Any]:
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: is not YAML: {error}") from error
-    if not isinstance(found or {}, dict):
-        raise ConfigError(f"{path}: must hold LIMIT: VALUE lines")
-    return found or {}
