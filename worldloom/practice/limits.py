@@ -82,4 +82,3 @@ def read_limits(path: Path | None) -> Limits:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise ConfigError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-
