@@ -4,8 +4,8 @@
 
 ScienceWorld: one variation of each of its 30 tasks, drawn from the test split; TextWorld, which first has to make its
 games: 30 of each family; elsewhere 200 tasks drawn from a split, or all that it has. Played by the agent ``gold``
-without noise, as `worldloom collect` would.
-Writes results/gold-plans/metrics.json.
+without noise, as `worldloom collect` would. Tasks without a plan (of ToolBench, where no recorded run won) are counted.
+Writes each environment's part of results/gold-plans/metrics.json, and leaves the others' as they are.
 """
 
 import argparse
@@ -23,12 +23,13 @@ from worldloom.collect import TRAJECTORIES, plan, play
 from worldloom.envs import EnvSpec
 from worldloom.evaluate.stats import rate
 from worldloom.origin import begin, provenance
-from worldloom.runs import write_json
+from worldloom.runs import read_json, write_json
 from worldloom.trajectory import Trajectory, read
 
 OUT = Path("results/gold-plans/metrics.json")
 MAX_STEPS = 400  # the longest of ScienceWorld's plans is of more than 200
 SAID = 300  # characters of the last observation
+NO_PLAN = "has no gold plan"
 
 
 class Played(NamedTuple):
@@ -48,7 +49,7 @@ PLAYED = {
     "textworld-cooking": Played(EnvSpec("textworld-cooking"), tasks=30),
     "textworld-treasure-hunter": Played(EnvSpec("textworld-treasure-hunter"), tasks=30),
     "webshop": Played(EnvSpec("webshop")),
-    "toolbench": Played(EnvSpec("toolbench", {"plan": "recorded"}), "train"),
+    "toolbench": Played(EnvSpec("toolbench"), "train"),
     "support": Played(EnvSpec("support"), "train"),
     "backoffice": Played(EnvSpec("backoffice"), "train"),
 }
@@ -77,11 +78,13 @@ def tried(name: str, workers: int) -> dict[str, Any]:
     jobs = plan(chosen(played), [AgentSpec("gold")], played.split, 1, 0, MAX_STEPS)
     with tempfile.TemporaryDirectory() as folder:
         play(Path(folder) / TRAJECTORIES, played.env, jobs, workers)
-        episodes = read(Path(folder) / TRAJECTORIES)
+        episodes = sorted(read(Path(folder) / TRAJECTORIES), key=lambda episode: episode.task.id)
+    planned = [episode for episode in episodes if not (episode.error and NO_PLAN in episode.error.message)]
     return {
         "split": played.split, "options": dict(played.env.options), "version": episodes[0].env.version,
-        "wins": rate([float(e.outcome == "success") for e in episodes], [1.0] * len(episodes)),
-        "lost": [lost(e) for e in sorted(episodes, key=lambda e: e.task.id) if e.outcome != "success"],
+        "wins": rate([float(episode.outcome == "success") for episode in planned], [1.0] * len(planned)),
+        "lost": [lost(episode) for episode in planned if episode.outcome != "success"],
+        "without_plan": len(episodes) - len(planned),
     }  # fmt: skip
 
 
@@ -90,14 +93,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--env", action="append", choices=sorted(PLAYED), help="all, if not given; repeatable")
     parser.add_argument("--workers", type=int, default=2)
     asked = parser.parse_args(arguments)
-    begun, clock = begin(f"python -m benchmarks.gold {' '.join(sys.argv[1:])}".strip()), time.monotonic()
-    found = {}
+    command = f"python -m benchmarks.gold {' '.join(sys.argv[1:])}".strip()
     for name in asked.env or PLAYED:
-        found[name] = tried(name, asked.workers)
-        wins = found[name]["wins"]
-        print(f"{name}: {wins['value']:.1%} of {wins['n']} plans win; not {[x['task'] for x in found[name]['lost']]}")
-    about = {"name": OUT.parent.name, "plans": found, "provenance": provenance(begun, time.monotonic() - clock)}
-    write_json(OUT, about)
+        begun, clock = begin(command), time.monotonic()
+        found = tried(name, asked.workers)
+        found["provenance"] = provenance(begun, time.monotonic() - clock)
+        known: dict[str, Any] = read_json(OUT) if OUT.exists() else {"name": OUT.parent.name, "plans": {}}
+        write_json(OUT, {**known, "plans": {**known["plans"], name: found}})
+        print(f"{name}: {found['wins']['value']:.1%} of {found['wins']['n']} plans win")
 
 
 if __name__ == "__main__":
