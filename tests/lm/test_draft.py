@@ -115,16 +115,24 @@ def test_a_reply_that_cannot_be_said_is_passed_over() -> None:
     assert logged(("win", "You win. [SUCCESS]")).forms == {}
 
 
-def test_replies_are_kept_in_the_models_folder_without_the_rare_ones(tmp_path: Path) -> None:
-    replies = logged(("look", "A room."))
-    replies.learn([]).save(tmp_path)
+def test_replies_are_kept_in_the_models_folder(tmp_path: Path) -> None:
+    replies = logged(("look", "A room."), times=1)
+    replies.save(tmp_path)
     assert Replies.load(tmp_path).forms == replies.forms
-    logged(("look", "A room."), times=RARE - 1).save(tmp_path)
-    assert Replies.load(tmp_path).forms == {}
     assert Replies.load(tmp_path / "nowhere").forms == {}
     (tmp_path / "replies.json").write_text("{")
     with pytest.raises(ModelError, match=r"replies.json is broken .*; remove it, answers will only be slower"):
         Replies.load(tmp_path)
+
+
+def test_of_too_many_replies_the_rarest_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = {"A red.": 1, "A blue.": 2, "A green.": RARE}
+    replies = logged(*(("look", text) for text, times in seen.items() for _ in range(times)), times=1)
+    branches = {10: {" red", " blue", " green"}, 9: {" blue", " green"}, 6: {" green"}, 0: {" green"}}
+    for most, kept in branches.items():  # "A", and three pieces of each reply: its colour, its full stop, its end
+        monkeypatch.setattr("worldloom.lm.replies.MOST", most)
+        replies.save(tmp_path)
+        assert set(Replies.load(tmp_path).forms["look 1"]["A"][1]) == kept
 
 
 def test_of_a_very_long_reply_the_beginning_is_learnt_and_the_file_can_be_read_again(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ WORD = re.compile(r"\w+|[^\w\s]")
 CALLED = ['"', "name", '"', ":", '"']  # how a call in JSON goes on after its brace
 END = "\x01"  # the end of a reply, as a piece
 SLOT = "\x00"  # begins the name of an open place: its index in the action's words
-RARE = 3  # replies seen less often are not kept
+MOST = 300_000  # pieces of a file of replies: where it would be larger, replies seen once are left out, then twice
+RARE = 3  # replies seen so often are always kept
 LONGEST = 256  # pieces of a reply that are learnt: the file nests as deep, and JSON readers have a limit
 ENDINGS = 16  # replies that end an episode, of one form of action
 FILE = "replies.json"
@@ -108,8 +109,11 @@ class Replies:
         return ["".join(map(action.fill, parts)) for parts in self._endings[action.form][:most]]
 
     def save(self, folder: Path) -> None:
-        """Write what was seen more than rarely to ``folder/replies.json``."""
-        kept = {form: _pruned(node) for form, node in sorted(self.forms.items())}
+        """Write them to ``folder/replies.json``: all, as far as they are not too many (``MOST``)."""
+        kept, least = dict(sorted(self.forms.items())), 1
+        while least < RARE and sum(map(_size, kept.values())) > MOST:
+            least += 1
+            kept = {form: _pruned(node, least) for form, node in kept.items()}
         text = json.dumps({f: n for f, n in kept.items() if n}, ensure_ascii=False) + "\n"
         (folder / FILE).write_text(text, encoding="utf-8", errors=ESCAPED)
 
@@ -176,5 +180,9 @@ def _whole(node: Node) -> Iterator[tuple[list[str], int]]:
                 waiting.append((below, [*parts, part]))
 
 
-def _pruned(node: Node) -> Node:
-    return {part: [count, _pruned(below)] for part, (count, below) in node.items() if count >= RARE}
+def _pruned(node: Node, least: int) -> Node:
+    return {part: [count, _pruned(below, least)] for part, (count, below) in node.items() if count >= least}
+
+
+def _size(node: Node) -> int:
+    return len(node) + sum(_size(below) for _, below in node.values())
