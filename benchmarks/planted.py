@@ -1,7 +1,8 @@
 """Episodes of a support desk, a terminal and an API client with secrets planted in them, and with what is none.
 
-All is drawn from a seed. Values have the forms that their issuers publish; phone numbers are ``phonenumbers``' own
-examples, IBANs and cards get their check digits by ``python-stdnum``. The texts around them are written by hand.
+All is drawn from a seed, and stays as it is drawn: a token may have no digit. Values have the forms that their issuers
+publish; phone numbers are ``phonenumbers``' own examples, IBANs and cards get their check digits by
+``python-stdnum``. The texts around them are written by hand.
 """
 
 import base64
@@ -43,13 +44,7 @@ class Case(NamedTuple):
 
 
 def drawn(rng: random.Random, letters: str, length: int) -> str:
-    """A random text that holds a digit and a letter, if ``letters`` has both."""
-    while True:
-        text = "".join(rng.choices(letters, k=length))
-        if not (set(letters) & set(DIGITS) and set(letters) & set(LETTERS)) or (
-            any(map(str.isdigit, text)) and any(map(str.isalpha, text))
-        ):
-            return text
+    return "".join(rng.choices(letters, k=length))
 
 
 def email(rng: random.Random) -> str:
@@ -128,6 +123,12 @@ def basic(rng: random.Random) -> str:
     return base64.b64encode(f"{rng.choice(FIRST).lower()}:{drawn(rng, ALNUM, 12)}".encode()).decode()
 
 
+def cookie(rng: random.Random) -> str:
+    """The id of a session, as Express, PHP and other web frameworks draw it."""
+    express = f"s%3A{drawn(rng, URLSAFE, 32)}.{drawn(rng, ALNUM, 40)}"
+    return rng.choice([express, drawn(rng, LOWER + DIGITS, 26), drawn(rng, LETTERS, 32), drawn(rng, URLSAFE, 43)])
+
+
 def named(rng: random.Random) -> str:
     return f"{rng.choice(FIRST)} {rng.choice(LAST)}"
 
@@ -158,6 +159,11 @@ KEYED = {
     ),
     "aws_secret": ("aws_secret_access_key = {}", '{{"SecretAccessKey": "{}"}}', "AWS_SECRET_ACCESS_KEY={}"),
     "bearer_token": ("Authorization: Bearer {}", "curl -H 'Authorization: Bearer {}' https://api.example/v1"),
+    "cookie": (
+        "Cookie: session={}; theme=dark", "Set-Cookie: connect.sid={}; Path=/; HttpOnly; Max-Age=3600",
+        '{{"headers": {{"Cookie": "lang=en-GB; PHPSESSID={}"}}}}', "curl -H 'Cookie: theme=dark; sid={}' https://x.example",
+        '{{\\"set-cookie\\": \\"sessionid={}; Expires=Wed, 21 Oct 2026 07:28:00 GMT; Secure\\"}}',
+    ),
     "basic_auth": ("Authorization: Basic {}", '{{"headers": {{"Authorization": "Basic {}"}}}}'),
     "phone": (
         "Call me at {} after six.", '{{"phone": "{}"}}', "tel: {}", "My mobile number is {}, thanks",
@@ -188,8 +194,11 @@ def _kinds() -> dict[str, tuple[Make, frozenset[str]]]:
         "stripe_key": (lambda rng: rng.choice(["sk_live_", "rk_test_"]) + drawn(rng, ALNUM, 24), "STRIPE_ACCESS_KEY"),
         "openai_key": (lambda rng: rng.choice(["sk-", "sk-proj-"]) + drawn(rng, ALNUM, 48), "OPENAI_TOKEN"),
         "google_key": (lambda rng: "AIza" + drawn(rng, URLSAFE, 35), "GOOGLE_KEY"),
+        "huggingface_token": (lambda rng: "hf_" + drawn(rng, LETTERS, 34), "HUGGINGFACE_TOKEN"),
+        "npm_token": (lambda rng: "npm_" + drawn(rng, ALNUM, 36), "NPM_TOKEN"),
         "sendgrid_key": (lambda rng: f"SG.{drawn(rng, URLSAFE, 22)}.{drawn(rng, URLSAFE, 43)}", "SENDGRID_API_KEY"),
         "bearer_token": (lambda rng: drawn(rng, URLSAFE, 32), "BEARER_TOKEN"),
+        "cookie": (cookie, "COOKIE"),
         "basic_auth": (basic, "BASIC_AUTH"),
         "name": (named, "NAME"),
     }
@@ -206,7 +215,7 @@ def _github(rng: random.Random) -> str:
 
 
 KINDS = _kinds()
-UNSTRUCTURED = {"password", "api_key", "aws_secret", "bearer_token", "basic_auth", "account", "name"}
+UNSTRUCTURED = {"password", "api_key", "aws_secret", "bearer_token", "basic_auth", "cookie", "account", "name"}
 """Kinds whose values have no form of their own: a key beside them, or the configuration, gives them away."""
 
 INNOCENT: tuple[tuple[str, Make], ...] = (
@@ -230,6 +239,12 @@ INNOCENT: tuple[tuple[str, Make], ...] = (
     ("Your password is {}.", lambda rng: rng.choice(["incorrect", "too short", "not set", "required", "expired"])),
     ("def login(user: str, password: {}) -> None:", lambda rng: rng.choice(["str", "Optional[str]", "SecretText"])),
     ("token = {}", lambda rng: rng.choice(["tokenizer.next()", "self.token", "os.environ['TOKEN']", "s.read_token()"])),
+    ("pages {} and more", lambda rng: f"sk-learn-documentation-{rng.randint(1, 9)}-stable-modules-generated-index"),
+    ("Authorization: Bearer {}", lambda rng: rng.choice(["MyAccessTokenProviderFactory", "YOUR_ACCESS_TOKEN_HERE"])),
+    ("use bearer {} there", lambda rng: rng.choice(["authentication", "token-authentication", "tokens"])),
+    ("Cookie: {}", lambda rng: f"theme=dark; seen=2024-05-{rng.randint(10, 28)}; n={drawn(rng, DIGITS, 9)}"),
+    ("Set-Cookie: lang=en; {}", lambda rng: f"Path=/v{rng.randint(1, 9)}/a; Domain=shop{rng.randint(1, 9)}.example"),
+    ('{{"cookie": "consent=no; {}"}}', lambda rng: f"Expires=Wed, {rng.randint(10, 28)} Oct 2026 07:28:00 GMT; Secure"),
     ("git clone {}", lambda rng: f"git@code.example.com:team/repo{rng.randint(1, 99)}.git"),
     ("see https://docs.example.com/{}/index.html", lambda rng: drawn(rng, ALNUM, 10)),
     ("@@ -{} +1,8 @@", lambda rng: f"{rng.randint(100, 999)},{rng.randint(10, 99)}"),

@@ -64,6 +64,25 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_half_a_surrogate_pair_is_written_as_its_escape(tmp_path: Path, form: str) -> None:
+    half = EPISODE.model_copy(update={"steps": [Step(action="look\ud83d", observation="Light.", terminal="success")]})
+    export([half], tmp_path / "x.jsonl", form)
+    assert "look\\ud83d" in (tmp_path / "x.jsonl").read_text(encoding="utf-8")
+    (row,) = rows(tmp_path / "x.jsonl")
+    told = json.loads(row["trajectory"]) if form == "trajectories" else row
+    assert '"look\\ud83d"' in json.dumps(told)
+
+
+def test_a_table_s_escapes_are_counted(tmp_path: Path) -> None:
+    half = EPISODE.model_copy(update={"steps": [Step(action="look\ud83d", observation="Light.", terminal="success")]})
+    counts = export([half, EPISODE], tmp_path / "x.parquet", "steps")
+    assert counts["escaped"] == 1
+    assert rows(tmp_path / "x.parquet")[0]["prompt"] == chat(SYSTEM, "look\\ud83d")
+    export([half], tmp_path / "t.parquet", "trajectories")
+    assert Trajectory.from_json(rows(tmp_path / "t.parquet")[0]["trajectory"]) == half
+
+
 def test_an_episode_without_steps_is_counted_and_gives_no_row(tmp_path: Path) -> None:
     counts = export([EMPTY, EPISODE], tmp_path / "x.jsonl", "messages")
     assert counts == {"episodes": 2, "rows": 1, "without_steps": 1, "not_recorded": 1}

@@ -9,6 +9,7 @@ import pytest
 
 from worldloom.cli import app
 from worldloom.errors import ConfigError, DataError
+from worldloom.redact.replace import Redactor
 from worldloom.runs import read_json
 from worldloom.split import SplitConfig, grouped, split
 from worldloom.trajectory import EnvRef, Step, TaskRef, Trajectory, read, write
@@ -135,6 +136,17 @@ def test_placeholders_of_a_whole_file_are_names(tmp_path: Path) -> None:
     mails = {name: {row.mail for row in own} for name, own in found.items()}  # type: ignore[attr-defined]
     assert [len(own) for own in mails.values()] == [2, 2] and not mails["train"] & mails["test"]
     assert read_json(tmp_path / "out" / "splits.json")["placeholders"] == "file"
+
+
+def test_redacted_tasks_are_split_or_refused(tmp_path: Path) -> None:
+    redactor = Redactor()
+    rows = [redactor(episode(f"ann{n % 10}@example.com", str(n))) for n in range(20)]
+    found = made(tmp_path, rows, fractions=HALVES)
+    tasks = [{row.task.id for row in own} for own in found.values()]
+    assert [len(own) for own in tasks] == [5, 5] and not tasks[0] & tasks[1]
+    for settings in ({}, {"by": ("customer",)}, {"by": ("task.id",)}):
+        with pytest.raises(DataError, match=r"'task(\.id)?' was redacted, .*redact with --scope file"):
+            made(tmp_path, [episode("<EMAIL_1>", customer=n) for n in range(5)], **settings)
 
 
 def test_a_file_without_episodes_is_refused(tmp_path: Path) -> None:

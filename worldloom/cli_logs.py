@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
+from worldloom.cli_data import Keep, NameKeys, Names, Patterns, Region, rules
 from worldloom.cli_text import pairs, show
+from worldloom.errors import ConfigError
 
 app = typer.Typer()
 PANEL = "From logs"
@@ -32,15 +34,28 @@ def ingest(
         list[str] | None,
         typer.Option(help="Field of a record that its episode keeps, as metadata.customer; repeatable."),
     ] = None,
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Replace secrets and personal data before anything is written.")
+    ] = False,
+    name: Names = None,
+    name_key: NameKeys = None,
+    pattern: Patterns = None,
+    keep: Keep = None,
+    region: Region = "US",
+    scope: Annotated[str, typer.Option(help="Where a value keeps its placeholder: episode, or file.")] = "episode",
     strict: Annotated[bool, typer.Option(help="Stop at the first record that would be lost.")] = False,
 ) -> None:
     """Read an agent's logs, in the format that they have, as episodes; account for every record."""
     from worldloom.ingest.run import Settings
     from worldloom.ingest.run import ingest as stage
 
+    if not redact and (name or name_key or pattern or keep or (region, scope) != ("US", "episode")):
+        raise ConfigError("--name, --name-key, --pattern, --keep, --region and --scope need --redact")
+    looked_for = rules(name, name_key, pattern, keep, region, scope) if redact else None  # type: ignore[arg-type]
+
     columns = {name: str(value) for name, value in pairs(column).items()}
     settings = Settings(format_, env, system, columns, encoding, max_mb, tuple(keep_field or ()))  # type: ignore[arg-type]
-    show(stage(paths, out, settings, strict=strict))
+    show(stage(paths, out, settings, strict=strict, redact=looked_for))
 
 
 @app.command(rich_help_panel=PANEL)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from worldloom.errors import ConfigError, suggest
 from worldloom.protocol import messages_row, render
-from worldloom.trajectory import Trajectory
+from worldloom.trajectory import ESCAPED, Trajectory
 
 Row = dict[str, Any]
 SHAREGPT: Final = {"system": "system", "user": "human", "assistant": "gpt"}
@@ -61,9 +61,12 @@ FORMS: Final[dict[str, Callable[[Trajectory], Iterator[Row]]]] = {
 def export(episodes: Iterable[Trajectory], out: Path, form: str = "messages") -> dict[str, int]:
     """Write episodes in a form to ``out``, in one move: Parquet if it is named so, else JSON Lines.
 
+    Half a surrogate pair, which UTF-8 does not have, is written as its JSON escape.
+
     Returns:
-        How many ``episodes`` and ``rows``, ``without_steps`` (episodes that give no row in a form for trainers), and
-        ``not_recorded`` (steps whose answer nobody knows: a form of whole episodes cannot mask them).
+        How many ``episodes`` and ``rows``, ``without_steps`` (episodes that give no row in a form for trainers),
+        ``not_recorded`` (steps whose answer nobody knows: a form of whole episodes cannot mask them), and of Parquet,
+        where there are any, ``escaped``: texts that now hold an escape as six characters.
 
     Raises:
         ConfigError: there is no such form, the name ends in neither .jsonl nor .parquet, or pyarrow is missing.
@@ -77,7 +80,10 @@ def export(episodes: Iterable[Trajectory], out: Path, form: str = "messages") ->
     rows = _rows(episodes, form, counts)
     out.parent.mkdir(parents=True, exist_ok=True)
     draft = out.with_name(out.name + ".part")
-    (_write_parquet if out.suffix == ".parquet" else _write_lines)(draft, rows)
+    if out.suffix == ".parquet":
+        _write_parquet(draft, (_encodable(row, counts) for row in rows))
+    else:
+        _write_lines(draft, rows)
     draft.replace(out)
     return dict(counts)
 
@@ -95,8 +101,20 @@ def _rows(episodes: Iterable[Trajectory], form: str, counts: Counter[str]) -> It
 
 
 def _write_lines(path: Path, rows: Iterable[Row]) -> None:
-    with path.open("w", encoding="utf-8") as file:
+    with path.open("w", encoding="utf-8", errors=ESCAPED) as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def _encodable(value: Any, counts: Counter[str]) -> Any:
+    """A row whose texts are all in UTF-8."""
+    if isinstance(value, str):
+        told = value.encode("utf-8", ESCAPED).decode()
+        if told != value:
+            counts["escaped"] += 1
+        return told
+    if isinstance(value, dict):
+        return {key: _encodable(each, counts) for key, each in value.items()}
+    return [_encodable(each, counts) for each in value] if isinstance(value, list) else value
 
 
 def _write_parquet(path: Path, rows: Iterator[Row]) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from worldloom.errors import ConfigError, DataError
 from worldloom.lint.between import content_of, start_of, task_of
+from worldloom.redact.replace import TASK
 from worldloom.redact.rules import PLACEHOLDER
 from worldloom.runs import open_run, write_json
 from worldloom.trajectory import Trajectory, read, write
@@ -136,19 +137,27 @@ def value_at(trajectory: Trajectory, key: str, placeholders: str = "episode") ->
     Raises:
         DataError: it has nothing there, or what redaction left that means something else in each episode.
     """
-    if key == "task":
-        return task_of(trajectory)
-    value: Any = trajectory.model_dump(by_alias=True)
-    for part in key.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
+    value = trajectory.task.id if key == "task" else _field(trajectory, key)
     if value is None:
         raise DataError(f"task {trajectory.task.id!r} has no {key!r}; name a field that every episode has")
-    if placeholders == "episode" and isinstance(value, str) and PLACEHOLDER.search(value):
+    if placeholders == "episode" and isinstance(value, str) and _names_nobody(value):
         raise DataError(
             f"{key!r} was redacted, and another episode's same placeholder is another value; split first, then redact, "
             "or redact with --scope file and split with --placeholders file"
         )
+    return task_of(trajectory) if key == "task" else value
+
+
+def _field(trajectory: Trajectory, path: str) -> Any:
+    value: Any = trajectory.model_dump(by_alias=True)
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
     return value
+
+
+def _names_nobody(value: str) -> bool:
+    """Whether redaction left a placeholder that means something else in each episode."""
+    return any(name != TASK for name, _ in PLACEHOLDER.findall(value))
 
 
 def grouped(rows: Sequence[Trajectory], keys: Iterable[str], placeholders: str = "episode") -> list[str]:

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
+from tests.ingest.samples import OPENAI
 from worldloom.cli import app
 from worldloom.coverage.measure import measured, pooled_rate
 from worldloom.coverage.run import stats
-from worldloom.coverage.steps import Kind, Outcome, form_of, kind_of, offered, outcomes_of
+from worldloom.coverage.steps import Kind, Outcome, form_of, form_of_action, kind_of, offered, outcomes_of
+from worldloom.ingest.run import ingest
+from worldloom.redact.run import redact
 from worldloom.runs import read_json
-from worldloom.trajectory import EnvRef, Step, TaskRef, Trajectory, write
+from worldloom.trajectory import EnvRef, Step, TaskRef, Trajectory, read, write
 
 
 def episode(task: str, *steps: Any, **more: Any) -> Trajectory:
@@ -58,14 +61,39 @@ def test_a_field_and_the_admissible_actions_go_before_the_text() -> None:
 
 
 def test_a_form_masks_numbers_and_quoted_values() -> None:
-    assert form_of('{"id": "ann_12", "price": 30}') == form_of('{"id": "bob_7", "price": 4.5}'.replace("4.5", "45"))
+    assert form_of('{"id": "ann_12", "price": 30}') == '{"id": "#", "price": #}'
+    assert form_of('{"id":"bob\\n7","price":4.5}') == '{"id": "#", "price": #}'
     assert form_of("You take the mug 1.") == form_of("You take the mug 2.") != form_of("You take the cup 1.")
+    assert form_of('He says "Hello there" to 2.') == 'He says "#" to #.'
+
+
+def test_a_form_keeps_the_names_of_fields() -> None:
+    assert form_of('{"status":"ok"}') == '{"status": "#"}' != form_of('{"error":"no"}')
+    assert form_of('[{"order_17": [1.5, null, true, "x"]}]') == '[{"order_#": [#, null, true, "#"]}]'
+    assert form_of('Error: {"status": "ok", "n": 3}') == 'Error: {"status": "#", "n": #}'  # no JSON as a whole
+    assert form_of("[" * 100_000) == "[" * 100_000
+
+
+def test_the_form_of_an_action_keeps_its_kind() -> None:
+    refunds = [form_of_action(f'{{"name": "refund", "arguments": {{"id": {n}}}}}') for n in range(2)]
+    assert refunds[0] == refunds[1] != form_of_action('{"name": "cancel", "arguments": {"id": 1}}')
+    assert form_of_action("take mug 1") == form_of_action("take mug 2")
 
 
 def test_what_is_offered() -> None:
     tools = [{"type": "function", "function": {"name": "refund"}}, {"name": "cancel"}, "x"]
     row = episode("t", Step(action="a", observation="b", admissible_actions=["go to x", "look"]), tools=tools)
     assert offered(row) == {"go", "look", "refund", "cancel"}
+
+
+def test_a_tool_that_a_chat_offers_and_never_calls_is_told(tmp_path: Path) -> None:
+    tools = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("get_order", "refund")]
+    (tmp_path / "chat.jsonl").write_text(json.dumps({**OPENAI, "tools": [*tools, {"type": "web_search"}]}) + "\n")
+    ingest([tmp_path / "chat.jsonl"], tmp_path / "logs")
+    redact(tmp_path / "logs" / "trajectories.jsonl", tmp_path / "redacted.jsonl")
+    (episode,) = read(tmp_path / "redacted.jsonl")
+    assert episode.tools == [{"name": "get_order"}, {"name": "refund"}]  # type: ignore[attr-defined]
+    assert "offered, and never tried: refund" in stats(tmp_path / "redacted.jsonl")["missing"]
 
 
 def test_coverage_as_counted_by_hand() -> None:

@@ -17,7 +17,7 @@ from worldloom.trajectory import Trajectory, read
 def ingested(folder: Path, name: str, text: str | bytes, **settings: Any) -> list[Trajectory]:
     """The episodes of one file; its account must be even, and what is written must read back the same."""
     path = folder / "in" / name
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(exist_ok=True, parents=True)
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     out = folder / "out"
     summary = ingest([path], out, Settings(**settings))
@@ -247,6 +247,23 @@ def test_langsmith_runs_nested_or_flat(nested: bool, tmp_path: Path) -> None:
     assert episode.agent is not None and episode.agent.params == {"model": "gpt-4o"}
 
 
+def test_langsmith_further_generations_are_counted(tmp_path: Path) -> None:
+    asked, found = made.LC_HISTORY[:4], made.LC_HISTORY[4]
+    run = made.llm_run("run-3", "2026-01-01T00:00:03", asked, found)
+    run["outputs"]["generations"][0].append({"message": made.lc("AIMessage", "Or shall I?")})
+    (episode,) = ingested(tmp_path, "runs.jsonl", lines(run))
+    assert episode.unanswered == [made.QUESTION]  # type: ignore[attr-defined]
+    assert read_json(tmp_path / "out" / "ingest.json")["left_out"] == {"other choices": 1}
+
+
+def test_traces_with_the_same_prompt_and_other_replies_are_conversations_of_their_own(tmp_path: Path) -> None:
+    other = [made.told("user", made.ASK), made.told("assistant", "Which?"), made.told("user", "17")]
+    runs = [made.chat_span("s4", 8, other, made.told("assistant", "I see.")), *made.OTEL_SPANS]
+    first, second = ingested(tmp_path, "spans.jsonl", lines(made.otlp_export(runs)))
+    assert [steps(first), steps(second)[0]] == [made.STEPS[:3], ("Which?", "17")]
+    assert [first.task.id, second.task.id] == ["conv-1", "conv-1/2"]
+
+
 def test_langsmith_tools_alone(tmp_path: Path) -> None:
     tool = {**made.LANGSMITH["child_runs"][2], "inputs": {"id": 17}, "outputs": None, "error": "HTTP 500"}  # type: ignore[index]
     (episode,) = ingested(tmp_path, "runs.jsonl", lines({**made.LANGSMITH, "child_runs": [tool]}))
@@ -270,47 +287,18 @@ def test_a_table_s_rows_are_put_in_order(tmp_path: Path) -> None:
     assert read_json(tmp_path / "out" / "ingest.json")["records"] == 4
 
 
+def test_a_table_s_task_may_be_number_0(tmp_path: Path) -> None:
+    rows = [{**made.TABLE[1], "task": task} for task in (0, "", None)]
+    ids = [ingested(tmp_path / str(n), "rows.jsonl", lines(row))[0].task.id for n, row in enumerate(rows)]
+    assert ids == ["0", "b", "b"]
+
+
 def test_a_csv_with_columns_of_other_names(tmp_path: Path) -> None:
     text = 'conv,cmd,output,ok\n7,ls,"a, ""b""\nc",\n7,rm a,,1\n'
     columns = {"episode": "conv", "action": "cmd", "observation": "output", "terminal": "ok"}
     (episode,) = ingested(tmp_path, "rows.csv.gz", gzip.compress(text.encode()), columns=columns)
     assert steps(episode) == [("ls", 'a, "b"\nc'), ("rm a", "")]
     assert (episode.task.id, episode.outcome) == ("7", "success")
-
-
-def calls_log(*lengths: int) -> list[dict[str, Any]]:
-    """Calls of one conversation as an API's log has them: each with all messages before it."""
-    replies = {n: m for n, m in enumerate(made.OPENAI_MESSAGES) if m["role"] == "assistant"}
-    return [
-        {"request": {"model": "gpt-4o", "messages": made.OPENAI_MESSAGES[:n], "tools": made.OPENAI_TOOLS},
-         "response": {"choices": [{"message": replies[n]}]}}
-        for n in lengths
-    ]  # fmt: skip
-
-
-def test_calls_of_a_conversation_become_one_episode(tmp_path: Path) -> None:
-    failed = {"request": calls_log(4)[0]["request"], "response": {"error": {"message": "overloaded"}}}
-    (episode,) = ingested(tmp_path, "log.jsonl", lines(*calls_log(4, 2), failed, *calls_log(8, 6)))
-    assert steps(episode) == made.STEPS[:3]
-    assert episode.unanswered == [made.GOODBYE]  # type: ignore[attr-defined]
-    assert episode.source == {"file": str(tmp_path / "in" / "log.jsonl"), "line": 4}  # type: ignore[attr-defined]
-    account = read_json(tmp_path / "out" / "ingest.json")
-    assert (account["records"], account["skipped"]) == (5, {})
-    assert account["merged"] == {"an earlier call of a conversation that a later row has in full": 4}
-
-
-def test_calls_of_the_other_apis(tmp_path: Path) -> None:
-    messages = made.ANTHROPIC["messages"]
-    asked = {"system": made.POLICY, "messages": messages[:3]}  # type: ignore[index]
-    claude = {"request": asked, "response": {**messages[3], "type": "message"}}  # type: ignore[index]
-    items = made.RESPONSES["items"]
-    openai = {"instructions": made.POLICY, "input": items[:4], "output": items[4:5], "id": "resp_1"}  # type: ignore[index]
-    lost = {**openai, "previous_response_id": "resp_0"}
-    episodes = ingested(tmp_path, "log.jsonl", lines(claude, openai, lost))
-    assert [steps(episode) for episode in episodes] == [made.STEPS[:1]] * 2
-    assert [episode.unanswered for episode in episodes] == [[made.QUESTION]] * 2  # type: ignore[attr-defined]
-    ((reason, count),) = read_json(tmp_path / "out" / "ingest.json")["skipped"].items()
-    assert (count, reason.startswith("goes on from an earlier response")) == (1, True)
 
 
 def test_worldloom_s_own_episodes_pass_through(tmp_path: Path) -> None:

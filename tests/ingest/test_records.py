@@ -51,6 +51,7 @@ def reasons(items: list[Record | Skip]) -> list[tuple[int, str]]:
         ("no-last-break.json", LINES.strip().encode()),
         ("array.json", json.dumps(ROWS).encode()),
         ("pretty.json", json.dumps(ROWS, indent=2).encode()),
+        ("blank-first.json", b"\n \r\n" + json.dumps(ROWS, indent=2).encode()),
         ("pretty.json.gz", gzip.compress(json.dumps(ROWS, indent=2).encode(), mtime=0)),
         ("documents.json", "".join(json.dumps(row, indent=2) + "\n" for row in ROWS).encode()),
         ("in-a-container.json", json.dumps({"runs": ROWS, "more": 1}, indent=1).encode()),

@@ -111,6 +111,13 @@ def test_a_context_that_all_episodes_have_tells_no_state(tmp_path: Path) -> None
     assert told(path) == [(2, "same-start")]
 
 
+def test_what_a_shared_start_is_does_not_depend_on_the_order_of_files(tmp_path: Path) -> None:
+    ann = {"context": "Ann has 3.", "initial_observation": "Hi"}
+    train, test = rows(tmp_path / "train.jsonl", episode("1", "x", **ann)), tmp_path / "test.jsonl"
+    rows(test, episode("2", "y", **ann), episode("3", "z", context="Bob has 1.", initial_observation="Hi"))
+    assert told(train, test) == told(test, train) == [(1, "leak-state")]
+
+
 def test_the_file_is_the_split_where_no_episode_says_one(tmp_path: Path) -> None:
     train, test = rows(tmp_path / "train.jsonl", episode("1", "a")), rows(tmp_path / "test.jsonl", episode("1", "b"))
     assert told(train, test) == [(1, "leak-task"), (1, "same-start")]

@@ -9,6 +9,7 @@ from worldloom.redact.find import find, find_in_field
 from worldloom.redact.rules import Rules
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA7bq1\nZm9vYmFy\n-----END RSA PRIVATE KEY-----"
+LETTERS = "kQzRBtxWNvmLpSdFGhJcYuEooIaTrbqZ"  # 32, drawn
 FOUND = {
     "a quote inside a JSON text": (r'"password": "p\"x y9"', "PASSWORD", r"p\"x y9"),
     "JSON inside JSON": (r"{\"api_key\": \"abcd1234efgh\"}", "SECRET", "abcd1234efgh"),
@@ -25,6 +26,15 @@ FOUND = {
     "a passphrase": ('the passphrase "correct horse battery staple"', "PASSWORD", "correct horse battery staple"),
     "a pin": ("My PIN is 4321.", "PIN", "4321"),
     "a URL with a password": ("use redis://:s3cr3t@cache:6379/0 now", "CONNECTION_STRING", "redis://:s3cr3t@cache:6379/0"),
+    "a password after a colon": ("Password is: Winter2025", "PASSWORD", "Winter2025"),
+    "a password two lines on": ("The password for the portal was:\n\nTulip_77", "PASSWORD", "Tulip_77"),
+    "a Hugging Face token": (f"export HF_TOKEN=hf_{LETTERS}xy", "HUGGINGFACE_TOKEN", f"hf_{LETTERS}xy"),
+    "a GitLab token without digits": (f"glpat-{LETTERS[:20]}", "GITLAB_TOKEN", f"glpat-{LETTERS[:20]}"),
+    "an npm token without digits": (f"_authToken: npm_{LETTERS}abCd", "NPM_TOKEN", f"npm_{LETTERS}abCd"),
+    "an AWS key without digits": ("id AKIAQWERTYUIOPASDFGH", "AWS_ACCESS_KEY", "AKIAQWERTYUIOPASDFGH"),
+    "a bearer without digits": (f"Authorization: Bearer {LETTERS}", "BEARER_TOKEN", LETTERS),
+    "a bearer with a digit": ("Authorization: Bearer abcdefghijk1", "BEARER_TOKEN", "abcdefghijk1"),
+    "a secret without digits": (f"api_key: {LETTERS[:9]}-{LETTERS[9:]}", "SECRET", f"{LETTERS[:9]}-{LETTERS[9:]}"),
     "basic auth": ("Authorization: Basic YWRtaW46aHVudGVyMg==", "BASIC_AUTH", "YWRtaW46aHVudGVyMg=="),
     "a whole private key": (f"cat key\n{PEM}\n$", "PRIVATE_KEY", PEM),
     "a private key in JSON": (PEM.replace("\n", "\\n"), "PRIVATE_KEY", PEM.replace("\n", "\\n")),
@@ -52,6 +62,11 @@ NOTHING = [
     "GB82 WEST 1234 5698 7654 33",
     'if "-----BEGIN PRIVATE KEY-----" in text:', "password=${DB_PASSWORD}",
     "password=$DB_PASSWORD", '"password": "Enter your password"', "password: %(password)s", "max_tokens=1234567a", "",
+    "password is: required", "bearer authentication is needed", "Authorization: Bearer MyAccessTokenProviderFactory",
+    "Bearer YOUR_ACCESS_TOKEN_HERE", "see sk-learn-documentation-stable-modules-generated-index.html",
+    "sk-learn-documentation-v1-2-stable-modules-generated-index", "from hf_AutoModelForSequenceClassificationHead",
+    "APACHEHttpComponentsClient", "AIzaSy" + "X" * 33, "hf_" + "x" * 34, "AKIAXXXXXXXXXXXXXXXX",
+    "token = DefaultAzureCredentialBuilderFactory", "0ae21e83f7b6273181802522057c67532753af28",
 ]  # fmt: skip
 
 
@@ -103,7 +118,7 @@ def test_rules_that_make_no_sense_are_refused(settings: dict, message: str) -> N
 UNITS = [
     "a", "1", "a1", "1-", "password ", "password=", "-----BEGIN RSA PRIVATE KEY-----\n", "http://a:", "http://a:b@",
     "A1 ", "GB82 ", "+1 ", "a.", "@a.", "eyJabcdefghi.", 'token: "', "phone: +", '\\"', "a-", "sk-", "(415) ",
-    "ann@x.io ",
+    "ann@x.io ", "cookie a=b; ", "cookie=", "sk-A-", "cookie: a,",
 ]  # fmt: skip
 
 

@@ -34,7 +34,8 @@ def test_a_value_has_one_placeholder_in_every_place() -> None:
     )  # fmt: skip
     line = told.to_json()
     assert "ann@" not in line.lower()
-    assert line.count("<EMAIL_1>") == 12
+    assert line.count("<EMAIL_1>") == 11
+    assert told.task.id == "<REDACTED_TASK_1>"
     assert told.steps[0].observation == "1 hit: <EMAIL_1>"
     assert told.model_extra == {"other": {"deep": [{"x": "<EMAIL_2>"}]}}
 
@@ -77,6 +78,23 @@ def test_each_episode_counts_anew_unless_the_scope_is_the_file() -> None:
     assert [file(row).steps[0].observation for row in rows] == ["<EMAIL_1>", "<EMAIL_2> then <EMAIL_1>"]
     assert (anew.counts, anew.values) == ({"EMAIL": 3}, {"EMAIL": 3})
     assert (file.counts, file.values) == ({"EMAIL": 3}, {"EMAIL": 2})
+
+
+def test_ids_of_tasks_stay_apart_in_all_episodes_and_come_back() -> None:
+    ids = ["ann@example.com/1", "bob@example.com", "t7", "ann@example.com/1", "Tulip_77-a"]
+    rows = [episode(("a", "password: Tulip_77")).model_copy(update={"task": TaskRef(id=each)}) for each in ids]
+    redactor, told = Redactor(), []
+    for row in rows:
+        told.append(redactor(row))
+        assert restore(told[-1], redactor.originals) == row
+    assert [row.task.id for row in told] == [
+        "<REDACTED_TASK_1>", "<REDACTED_TASK_2>", "t7", "<REDACTED_TASK_1>", "<REDACTED_TASK_3>",
+    ]  # fmt: skip
+    assert (redactor.counts["REDACTED_TASK"], redactor.values["REDACTED_TASK"]) == (4, 3)
+    plain = redactor(episode(("a", "b"), task=TaskRef(id="Tulip_77-a")))  # here nothing gives it away
+    assert plain.task.id == "<REDACTED_TASK_3>"
+    file = Redactor(Rules(scope="file"))
+    assert [file(row).task.id for row in rows[:2]] == ["<EMAIL_1>/1", "<EMAIL_2>"]
 
 
 def test_what_holds_nothing_is_the_same_object() -> None:

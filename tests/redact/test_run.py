@@ -11,10 +11,14 @@ from benchmarks.planted import KINDS, Case, corpus
 from benchmarks.redaction import RULES, measure, survives
 from worldloom.cli import app
 from worldloom.errors import ConfigError, DataError
-from worldloom.redact.run import put_back, redact
+from worldloom.ingest.run import ingest
+from worldloom.redact.rules import Rules
+from worldloom.redact.run import placeholders, put_back, redact
+from worldloom.runs import read_json
 from worldloom.trajectory import read, write
 
 EACH = 10
+NAMES = [argument for name in RULES.names for argument in ("--name", name)]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +28,7 @@ def cases() -> list[Case]:
 
 def test_recall_and_precision_on_planted_secrets(cases: list[Case]) -> None:
     found = measure(cases)
-    assert len(KINDS) >= 15
+    assert {"huggingface_token", "npm_token", "cookie"} < set(KINDS)
     assert found["planted"] == EACH * len(KINDS) >= 200
     assert found["recall_structured"]["value"] >= 0.98
     assert all(recall["value"] >= 0.9 for recall in found["recall"].values()), found["recall"]
@@ -48,10 +52,9 @@ def test_no_secret_is_left_in_the_output_folder_in_logs_or_in_messages(
     with source.open("a", encoding="utf-8") as file:
         file.write(f'{{"schema": "worldloom/1", "env": "{secret}", "{secret}": [\n')
         file.write(json.dumps({"schema": secret, "env": {"name": secret}, "task": {secret: secret}, secret: 1}) + "\n")
-    names = [argument for name in RULES.names for argument in ("--name", name)]
     app(
         ["redact", str(source), "--out", str(out / "t.jsonl"), "--report", str(out / "report.json"),
-         "--originals", str(apart), *names], standalone_mode=False,
+         "--originals", str(apart), *NAMES], standalone_mode=False,
     )  # fmt: skip
     told = "".join(capfd.readouterr()) + caplog.text
     written = [path.read_text(encoding="utf-8") for path in out.rglob("*") if path.is_file()]
@@ -63,6 +66,71 @@ def test_no_secret_is_left_in_the_output_folder_in_logs_or_in_messages(
     put_back(out / "t.jsonl", apart, tmp_path / "again.jsonl")
     assert read(tmp_path / "again.jsonl") == [case.trajectory for case in cases]
     assert stat.S_IMODE((tmp_path / "again.jsonl").stat().st_mode) == 0o600
+
+
+def test_ingest_redacts_before_anything_is_written(
+    cases: list[Case], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    logs, out = tmp_path / "logs", tmp_path / "out"
+    write(logs / "a.jsonl", (case.trajectory for case in cases[:3]))
+    with (logs / "a.jsonl").open("a", encoding="utf-8") as file:
+        secret = cases[0].planted[0].value
+        file.write(f'{{"schema": "worldloom/1", "env": "{secret}", "{secret}": [\n')
+        file.write(json.dumps({"schema": secret, "env": {"name": secret}, "task": {secret: secret}, secret: 1}) + "\n")
+    chats = [{"messages": [{"role": r, "content": s} for r, s in _chat(case)]} for case in cases[3:6]]
+    (logs / "b.jsonl").write_text("".join(json.dumps(chat) + "\n" for chat in chats), encoding="utf-8")
+    app(["ingest", str(logs), "--out", str(out), "--redact", *NAMES], standalone_mode=False)
+    told = "".join(capfd.readouterr())
+    written = [path.read_text(encoding="utf-8") for path in out.rglob("*") if path.is_file()]
+    assert len(written) >= 5  # trajectories, skipped, files, ingest.json, config.json
+    for text in (*written, told):
+        assert [s.kind for case in cases for s in case.planted if survives(s, text)] == []
+    report = json.loads(told[told.index("{") : told.rindex("}") + 1])["redaction"]
+    assert (report["episodes"], report["redacted"]) == (6, 6)
+    assert report["kinds"]["IBAN"]["values"] == 6
+    assert report == read_json(out / "ingest.json")["redaction"] == placeholders(out / "trajectories.jsonl", "episode")
+
+
+def _chat(case: Case) -> list[tuple[str, str]]:
+    """All texts of an episode as the replies of an agent and what came back."""
+    said = [
+        (r, s) for step in case.trajectory.steps for r, s in (("assistant", step.action), ("user", step.observation))
+    ]
+    first = case.trajectory.task.instruction, case.trajectory.initial_context, case.trajectory.initial_observation
+    return [("system", "Help."), ("user", "\n".join(map(str, first))), *said]
+
+
+def test_ingest_without_it_writes_what_is_there_and_refuses_rules(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("episode,action,observation\n1,ls,ann@example.com\n")
+    command = ["ingest", str(tmp_path / "a.csv"), "--out", str(tmp_path / "out")]
+    for more in (["--name", "Ann"], ["--keep", "EMAIL"], ["--scope", "file"], ["--region", "DE"]):
+        with pytest.raises(ConfigError, match="--keep, --region and --scope need --redact"):
+            app([*command, *more], standalone_mode=False)
+    assert not (tmp_path / "out").exists()
+    app(command, standalone_mode=False)
+    (episode,) = read(tmp_path / "out" / "trajectories.jsonl")
+    assert episode.steps[0].observation == "ann@example.com"
+    with pytest.raises(ConfigError, match="redact: None there"):
+        app([*command, "--redact"], standalone_mode=False)
+
+
+def test_a_stopped_ingest_begins_anew_so_that_placeholders_keep_their_meaning(tmp_path: Path) -> None:
+    rows = [f"{n},ls,{name}@example.com\n" for n, name in enumerate(["ann", "bob", "ann"])]
+    (tmp_path / "a.csv").write_text("episode,action,observation\n" + "".join(rows))
+    out, rules = tmp_path / "out", Rules(scope="file")
+    whole = ingest([tmp_path / "a.csv"], out, redact=rules)
+    assert whole["redaction"]["kinds"] == {"EMAIL": {"values": 2, "occurrences": 3}}
+    written = (out / "trajectories.jsonl").read_text()
+    (out / "ingest.json").unlink()
+    (out / "files.jsonl").unlink()
+    (out / "trajectories.jsonl").write_text("".join(written.splitlines(keepends=True)[1:2]))
+    assert ingest([tmp_path / "a.csv"], out, redact=rules) == whole
+    assert (out / "trajectories.jsonl").read_text() == written
+    assert ingest([tmp_path / "a.csv"], out, redact=rules) == whole
+    with pytest.raises(ConfigError, match="redact: "):
+        ingest([tmp_path / "a.csv"], out, redact=Rules(names=("Ann",), scope="file"))
+    with pytest.raises(ConfigError, match="give change or redact"):
+        ingest([tmp_path / "a.csv"], out, redact=rules, change=lambda episode: episode)
 
 
 def test_the_report_counts_by_kind(tmp_path: Path, cases: list[Case]) -> None:

@@ -1,6 +1,5 @@
 """Logs -> redacted episodes without what all of them begin with, split; and the account of every record."""
 
-import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,6 @@ from worldloom.building.config import BuildConfig, Work
 from worldloom.collect import key
 from worldloom.ingest.run import SUMMARY, TRAJECTORIES, ingest
 from worldloom.ingest.turns import GAP
-from worldloom.redact.replace import Redactor
 from worldloom.redact.rules import PLACEHOLDER
 from worldloom.runs import read_json, write_json
 from worldloom.split import LEFT_OUT, split
@@ -21,14 +19,8 @@ NO_STEP = "an episode without a step"
 
 
 def read_logs(files: Sequence[Path], work: Work, config: BuildConfig) -> None:
-    """Ingest; each episode is redacted before anything of it is written.
-
-    Placeholders that go on from episode to episode are made in one go: after a stop this begins anew.
-    """
-    folder = work / "ingest"
-    if config.redaction.scope == "file" and not (folder / SUMMARY).exists():
-        shutil.rmtree(folder, ignore_errors=True)
-    ingest(files, folder, config.settings, strict=config.strict, change=Redactor(config.redaction))
+    """Ingest; each episode is redacted before anything of it is written. After a stop this begins anew."""
+    ingest(files, work / "ingest", config.settings, strict=config.strict, redact=config.redaction)
 
 
 def prepare(work: Work) -> None:

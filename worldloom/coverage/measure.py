@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from worldloom.coverage.steps import TEXT, form_of, kind_of, offered, outcomes_of
+from worldloom.coverage.steps import TEXT, form_of, form_of_action, kind_of, offered, outcomes_of
 from worldloom.evaluate.stats import rate
 from worldloom.trajectory import Trajectory
 
@@ -81,7 +81,7 @@ class Coverage:
     def _step(self, episode: int, action: str, observation: str, failed: bool) -> None:
         kind = kind_of(action)
         reply = form_of(observation)
-        form = _hash(form_of(action) + "\0" + reply)
+        form = _hash(form_of_action(action) + "\0" + reply)
         for count in (self.kinds.setdefault(kind.name, KindCount(kind.call)), *([] if kind.call else [self.texts])):
             count.add(episode, _hash(reply), form, failed)
         self.states.add(_hash(observation))
@@ -111,7 +111,7 @@ def measured(episodes: Iterable[Trajectory]) -> dict[str, Any]:
     Rates are fractions with n and a 95 % interval over episodes. ``novelty.next`` is Good and Turing's estimate
     (Good 1953) of the share of further steps like these that would show a form not seen before: the share of forms
     seen once; ``kinds[...].new`` is the same for steps of a kind. A form is action and observation with numbers and
-    quoted values masked.
+    quoted values masked; names of fields and the action's kind stay.
     """
     seen = Coverage()
     for trajectory in episodes:

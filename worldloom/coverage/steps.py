@@ -1,15 +1,18 @@
 """What a step shows: the kind of its action, whether it failed, and which form its texts have."""
 
+import json
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from worldloom.ingest.turns import tool_names
 from worldloom.trajectory import Step, Trajectory
 
 TEXT = "(text)"
 _JSON_CALL = re.compile(r'\s*[\[{].{0,200}?"name"\s*:\s*"([^"]{1,80})"', re.DOTALL)
 _CALL = re.compile(r"\s*([A-Za-z_][\w.-]{0,80})\s*\(")
 _WORD = re.compile(r"\w+")
-_VARIED = re.compile(r"\d+|(?<=\")[^\"\n]{0,200}(?=\")")
+_VARIED = re.compile(r'(?P<key>"[^"\n]*"(?=\s*:))|(?P<quoted>"[^"\n]*")|\d+')
+_NUMBER = re.compile(r"\d+")
 _FAILED = re.compile(
     r"(?i)\W{0,3}(?:error|exception|traceback|invalid|nothing happens|unknown|failed|failure|denied|unauthori[sz]ed"
     r"|forbidden|not found|cannot|can't|could not|you can't|you cannot|i don't understand|that's not a verb"
@@ -66,16 +69,38 @@ def outcomes_of(trajectory: Trajectory) -> list[Outcome]:
 
 
 def form_of(text: str) -> str:
-    """A text with numbers and quoted values masked: two replies of one form differ in ids, prices and names only."""
-    return _VARIED.sub("#", text)
+    """A text with numbers and quoted values masked: two replies of one form differ in ids, prices and names only.
+
+    Names of fields stay, but for the numbers in them.
+    """
+    try:
+        return _masked(json.loads(text)) if text.lstrip()[:1] in ("{", "[") else _masked_text(text)
+    except (ValueError, RecursionError):
+        return _masked_text(text)
+
+
+def form_of_action(action: str) -> str:
+    """The same of an action, whose kind stays."""
+    return f"{kind_of(action).name} {form_of(action)}"
+
+
+def _masked(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f'"{_NUMBER.sub("#", key)}": {_masked(each)}' for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_masked, value))}]"
+    return json.dumps(value) if value is None or isinstance(value, bool) else '"#"' if isinstance(value, str) else "#"
+
+
+def _masked_text(text: str) -> str:
+    def mask(found: re.Match[str]) -> str:
+        return _NUMBER.sub("#", found["key"]) if found["key"] else '"#"' if found["quoted"] else "#"
+
+    return _VARIED.sub(mask, text)
 
 
 def offered(trajectory: Trajectory) -> set[str]:
     """Kinds of actions that an episode offers: admissible actions, and tools listed in a field ``tools``."""
     found = {kind_of(action).name for step in trajectory.steps for action in step.admissible_actions or ()}
     tools = (trajectory.model_extra or {}).get("tools") or trajectory.env.options.get("tools") or ()
-    for tool in tools if isinstance(tools, list) else ():
-        function = tool.get("function", tool) if isinstance(tool, dict) else {}
-        if isinstance(function, dict) and isinstance(function.get("name"), str):
-            found.add(function["name"])
-    return found
+    return found | set(tool_names(tools if isinstance(tools, list) else ()))

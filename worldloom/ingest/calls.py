@@ -109,4 +109,4 @@ def episodes(
 
 
 def _mark(record: Any) -> bytes:
-    return mark_of(exchange(record, []).request)
+    return mark_of(exchange(record, []))

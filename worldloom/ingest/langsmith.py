@@ -85,21 +85,23 @@ def _exchange(run: Run, left_out: list[str]) -> Exchange | None:
         return None
     asked = asked[0] if isinstance(asked[0], list) and not _is_pair(asked[0]) else asked
     request = chat.turns([message(each) for each in asked], left_out)
-    return Exchange(request, chat.turns([message(each) for each in _replies(outputs)], left_out), _tools(run))
+    return Exchange(request, chat.turns([message(each) for each in _replies(outputs, left_out)], left_out), _tools(run))
 
 
 def _is_pair(said: Any) -> bool:
     return isinstance(said, list) and len(said) == 2 and all(isinstance(each, str) for each in said)
 
 
-def _replies(outputs: Any) -> list[Any]:
-    """The message in an llm run's outputs, in any of the forms."""
+def _replies(outputs: Any, left_out: list[str]) -> list[Any]:
+    """The message in an llm run's outputs, in any of the forms: the first of several."""
     if not isinstance(outputs, Mapping):
         return []
     for name in ("generations", "choices", "messages", "message", "output"):
-        found = outputs.get(name)
+        found, others = outputs.get(name), False
         while isinstance(found, list) and found:
-            found = found[0]
+            found, others = found[0], others or len(found) > 1
+        if others and isinstance(found, Mapping):
+            left_out.append("other choices")
         if isinstance(found, Mapping):
             return [found.get("message") or found]
     return [outputs] if "role" in outputs else []

@@ -7,6 +7,8 @@ in its place, so that nothing is lost silently.
 import csv
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
@@ -53,9 +55,10 @@ def kind_of(text: IO[bytes], path: Path, limit: int, table: bool) -> Kind:
     suffix = plain_suffix(path)
     if suffix in CSV_DELIMITERS:
         return "csv"
-    first = text.readline(limit + 1).strip()
     if suffix in JSON_LINES:
         return "lines"
+    lines = (line for raw in iter(partial(text.readline, limit + 1), b"") if (line := raw.strip()))
+    first = next(lines, b"")
     if first[:1] not in (b"{", b"["):
         return "csv" if table else "lines"
     if len(first) > limit or first in (b"{", b"["):
@@ -63,7 +66,7 @@ def kind_of(text: IO[bytes], path: Path, limit: int, table: bool) -> Kind:
     found = type(_value(first))
     if found is dict:
         return "lines"
-    following = (type(_value(line)) for _ in range(20) if (line := text.readline(limit + 1).strip()))  # one at a time
+    following = (type(_value(line)) for line in islice(lines, 20))  # one at a time
     if found is list:
         return "lines" if next(following, None) is list else "document"
     return "lines" if dict in following else "document"

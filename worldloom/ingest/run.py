@@ -24,6 +24,9 @@ from worldloom.ingest.source import BROKEN, opened
 from worldloom.ingest.spill import Spill
 from worldloom.ingest.turns import System, trajectory
 from worldloom.progress import Advance, progress
+from worldloom.redact.replace import Redactor
+from worldloom.redact.rules import Rules
+from worldloom.redact.run import placeholders
 from worldloom.runs import Log, open_run, read_records, write_json
 from worldloom.trajectory import EnvRef, TaskRef, Trajectory
 
@@ -70,6 +73,7 @@ def ingest(
     *,
     strict: bool = False,
     change: Change | None = None,
+    redact: Rules | None = None,
 ) -> dict[str, Any]:
     """Read logs into ``out/trajectories.jsonl``; started again it goes on where it was.
 
@@ -79,31 +83,47 @@ def ingest(
         settings: how to read them.
         strict: stop at the first record that is lost, or part that is left out.
         change: applied to each trajectory before anything of it is written.
+        redact: instead of ``change``, what to redact by. As placeholders go on from episode to episode, a run that was
+            stopped begins anew.
 
     Returns:
-        The account: files, formats, bytes, records, episodes, steps, outcomes, skipped, merged, left_out, unaccounted.
+        The account: files, formats, bytes, records, episodes, steps, outcomes, skipped, merged, left_out, unaccounted;
+        with ``redact`` also ``redaction``, see ``worldloom.redact.run.placeholders``.
 
     Raises:
         DataError: a path is missing, or ``strict`` and a record is lost; names file and place.
-        ConfigError: settings out of range, or ``out`` holds a run with others.
+        ConfigError: settings out of range, both ``change`` and ``redact``, or ``out`` holds a run with others.
     """
     settings = settings or Settings()
+    if change and redact:
+        raise ConfigError("give change or redact; a change may call a Redactor")
     files = find_files(paths, out)
-    open_run(out, _config(files, settings, change))
+    _begin(out, _config(files, settings, change), redact)
     root = Path(os.path.commonpath([path.absolute().parent for path in files]))
     with Log(out / FILES) as account:
         done = {report["file"]: report for report in read_records(out / FILES)}
         waiting = [path for path in files if file_name(path) not in done]
         total = sum(path.stat().st_size for path in files) / MEGABYTE
         before = total - sum(path.stat().st_size for path in waiting) / MEGABYTE
-        with _Output(out, list(done.values()), strict, change) as output, progress("ingest", total, "MB", before) as on:
+        told = Redactor(redact) if redact else change
+        with _Output(out, list(done.values()), strict, told) as output, progress("ingest", total, "MB", before) as on:
             for path in waiting:
                 report = _ingest_file(path, root, settings, output, on)
                 account.append(json.dumps(report, ensure_ascii=False))
                 done[report["file"]] = report
     summary = summarize(list(done.values()))
+    if redact:
+        summary["redaction"] = placeholders(out / TRAJECTORIES, redact.scope)
     write_json(out / SUMMARY, summary)
     return summary
+
+
+def _begin(out: Path, config: Mapping[str, Any], redact: Rules | None) -> None:
+    """Open the run; what a stopped one has redacted goes, since its placeholders' values are known no more."""
+    open_run(out, {**config, **({"redact": redact.digest} if redact else {})})
+    if redact and not (out / SUMMARY).exists():
+        for name in (TRAJECTORIES, SKIPPED, FILES):
+            (out / name).unlink(missing_ok=True)
 
 
 def find_files(paths: Sequence[Path], out: Path) -> list[Path]:

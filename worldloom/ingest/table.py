@@ -52,8 +52,9 @@ def read_group(records: Sequence[Record], columns: Columns) -> Iterator[Dialogue
     rows = sorted((_renamed(record.value, columns) for record in records), key=_step)
     turns = [turn for row in rows for turn in _turns(row)]
     first, last = rows[0], rows[-1]
+    task = first["episode"] if first["task"] in (None, "") else first["task"]
     yield Dialogue(
-        [*_opening(first), *turns], id=str(first["task"] or first["episode"]), hidden=_text(first, "context") or None,
+        [*_opening(first), *turns], id=str(task), hidden=_text(first, "context") or None,
         outcome=_outcome(last), agent=AgentRef(name=str(first["agent"])) if first["agent"] else None,
         place=records[0].place, records=len(records),
     )  # fmt: skip

@@ -1,12 +1,14 @@
 """Calls of a model, each with its whole history, as conversations; results that only a tool's own span has put in.
 
 An agent asks its model again after each result, so a trace or an API's log holds every conversation many times over.
-The call whose history no other call goes on from is the conversation; the others say nothing that it does not.
+A call is the conversation if no other call goes on from what it was given and what it said; the others say nothing
+that it does not.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import takewhile
 
 from worldloom.ingest.turns import Heard, Said, ToolCall, Turn, texts
 
@@ -30,34 +32,43 @@ class ToolRun:
     answer: Heard
 
 
-def mark_of(request: Iterable[Turn]) -> bytes:
-    """A digest of each beginning of a history, the shortest first."""
-    running, found = blake2b(digest_size=DIGEST), b""
-    for text in texts(request):
+def mark_of(exchange: Exchange) -> bytes:
+    """A digest of each beginning of what a call was given, the shortest first, then one of it with the reply.
+
+    The last is absent if there is no reply, as when the call failed.
+    """
+    spoken = list(takewhile(lambda turn: isinstance(turn, Said), reversed(exchange.request)))[::-1]
+    before = texts(exchange.request[: len(exchange.request) - len(spoken)])
+    given, whole = ([*before, *texts([*spoken, *reply])] for reply in ((), exchange.reply))
+    return b"".join(_beginnings(given)) + (_beginnings(whole)[-1] if whole != given else b"")
+
+
+def _beginnings(told: Sequence[str]) -> list[bytes]:
+    running, found = blake2b(digest_size=DIGEST), []
+    for text in told:
         running.update(text.encode())
-        found += running.digest()
+        found.append(running.digest())
     return found
 
 
 class Seen:
-    """The beginnings of all histories that were added."""
+    """The beginnings of all calls that were added."""
 
     def __init__(self) -> None:
         self._known: set[bytes] = set()
 
     def add(self, mark: bytes) -> bool:
-        """Add a history, longest first; False if another one begins with it."""
+        """Add a call, those with the longest mark first; False if another one is the same or goes on from it."""
         known = mark[-DIGEST:] in self._known
-        if not known:
-            self._known.update(mark[at : at + DIGEST] for at in range(0, len(mark), DIGEST))
+        self._known.update(mark[at : at + DIGEST] for at in range(0, len(mark), DIGEST))
         return not known
 
 
 def conversations(exchanges: Sequence[Exchange]) -> list[Exchange]:
     """The calls that no other goes on from, in order."""
-    marks = [mark_of(exchange.request) for exchange in exchanges]
+    marks = [mark_of(exchange) for exchange in exchanges]
     seen, kept = Seen(), set()
-    for number in sorted(range(len(marks)), key=lambda n: (len(marks[n]), bool(exchanges[n].reply), n), reverse=True):
+    for number in sorted(range(len(marks)), key=lambda n: (len(marks[n]), n), reverse=True):
         if seen.add(marks[number]):
             kept.add(number)
     return [exchanges[number] for number in sorted(kept)]

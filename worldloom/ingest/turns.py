@@ -7,6 +7,7 @@ tools and what is said before the agent first acts are the initial observation: 
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Literal
 
 from worldloom.envs.toolbench_call import Call, arguments_of
@@ -31,6 +32,12 @@ class ToolCall:
     def action(self) -> str:
         """``{"name": ..., "arguments": {...}}``; arguments that are no object stay the text that was said."""
         return Call(self.name, arguments_of({} if self.arguments is None else self.arguments)).text
+
+    @property
+    def meaning(self) -> str:
+        """The same for calls that differ in ids, the order of arguments or the form of numbers only."""
+        told = self.arguments if isinstance(self.arguments, str) else json.dumps(self.arguments or {})
+        return Call(self.name, arguments_of(told)).key
 
 
 @dataclass(frozen=True)
@@ -213,6 +220,7 @@ def trajectory(
         ),
         initial_context=context, initial_observation=observation, agent=dialogue.agent,
         steps=_ended(found.steps, dialogue.outcome), error=dialogue.error, source=source,
+        **({"tools": [{"name": name} for name in names]} if (names := tool_names(dialogue.tools)) else {}),
         **({"unanswered": unanswered} if unanswered else {}),
         **({"left_out": list(dialogue.left_out)} if dialogue.left_out else {}),
     )  # fmt: skip
@@ -231,9 +239,18 @@ def _start(found: _Episode, dialogue: Dialogue, system: System) -> tuple[str | N
 
 def tool_text(tool: Any) -> str:
     """A tool's description as one line of JSON, out of the wrapping that an API needs."""
-    if isinstance(tool, dict) and isinstance(tool.get("function"), dict):
-        tool = tool["function"]
+    tool = _unwrapped(tool)
     return tool if isinstance(tool, str) else json.dumps(tool, ensure_ascii=False)
+
+
+def tool_names(tools: Iterable[Any]) -> list[str]:
+    """The names of tools, each once; what has none is passed over."""
+    names = (tool.get("name") for tool in map(_unwrapped, tools) if isinstance(tool, dict))
+    return list(dict.fromkeys(name for name in names if isinstance(name, str)))
+
+
+def _unwrapped(tool: Any) -> Any:
+    return tool["function"] if isinstance(tool, dict) and isinstance(tool.get("function"), dict) else tool
 
 
 def _ended(steps: list[Step], outcome: Outcome) -> list[Step]:
@@ -249,9 +266,20 @@ def _ended(steps: list[Step], outcome: Outcome) -> list[Step]:
 
 
 def texts(turns: Iterable[Turn]) -> list[str]:
-    """Each turn as a text, the same for turns that differ in ids or thoughts only."""
-    found = []
-    for turn in turns:
-        calls = [call.action for call in turn.calls] if isinstance(turn, Said) else []
-        found.append(json.dumps([type(turn).__name__, turn.text, *calls]))
+    """What is compared of turns, one text each; neighbouring turns of the agent are one.
+
+    Ids, thoughts, white space around words and the way arguments are written do not count, nor does a turn in which
+    the agent says nothing: a reply often comes back so in the next request.
+    """
+    found: list[str] = []
+    for _, neighbours in groupby(turns, type):
+        same = list(neighbours)
+        said = [turn for turn in same if isinstance(turn, Said)]
+        found += _said_texts(said) if said else [json.dumps([type(turn).__name__, turn.text]) for turn in same]
     return found
+
+
+def _said_texts(said: Sequence[Said]) -> list[str]:
+    words = GAP.join(text for turn in said if (text := turn.text.strip()))
+    calls = [call.meaning for turn in said for call in turn.calls]
+    return [json.dumps([Said.__name__, words, *calls])] if words or calls else []

@@ -7,7 +7,7 @@ threshold; candidates come from locality-sensitive hashing, so the work does not
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,6 +47,13 @@ def content_of(trajectory: Trajectory) -> bytes:
     return _digest([trajectory.env.name, trajectory.initial_context, trajectory.initial_observation, said])
 
 
+def contexts_differ(episodes: Iterable[Trajectory]) -> bool:
+    """Whether contexts tell states apart; one that all episodes have, such as a system prompt, does not."""
+    contexts = (trajectory.initial_context for trajectory in episodes)
+    first = next(contexts, None)
+    return any(context != first for context in contexts)
+
+
 def _digest(data: Any) -> bytes:
     return hashlib.sha256(json.dumps(data).encode()).digest()[:16]
 
@@ -55,32 +62,26 @@ def _digest(data: Any) -> bytes:
 class Seen:
     """The episodes so far. ``near`` is the similarity from which two are near-duplicates; None does not look.
 
-    Memory grows with each episode by a few digests, and with ``near`` by its MinHash, too.
+    ``telling`` is whether the episodes' contexts differ (see ``contexts_differ``). Memory grows with each episode by a
+    few digests, and with ``near`` by its MinHash, too.
     """
 
     near: float | None = None
+    telling: bool = False
     tasks: dict[tuple[str, str], Place] = field(default_factory=dict)
     starts: dict[bytes, Place] = field(default_factory=dict)
     contents: dict[bytes, Place] = field(default_factory=dict)
-    _contexts: set[bytes] = field(default_factory=set)
     _index: Any = None
     _hashes: dict[Place, Any] = field(default_factory=dict)
-
-    @property
-    def _telling(self) -> bool:
-        """Whether contexts differ; one that all episodes have, such as a system prompt, tells no state."""
-        return len(self._contexts) > 1
 
     def problems(self, trajectory: Trajectory, place: Place) -> Iterator[Said]:
         """What an episode shares with those before it; then it is one of them."""
         first = self.tasks.setdefault(task_of(trajectory), place)
         if first.split != place.split:
             yield "leak-task", f"its task is also at {first}"
-        if not self._telling:
-            self._contexts.add(_digest(trajectory.initial_context))
         first = self.starts.setdefault(start_of(trajectory), place)
         if first.split != place.split:
-            rule = "leak-state" if trajectory.initial_context is not None and self._telling else "same-start"
+            rule = "leak-state" if trajectory.initial_context is not None and self.telling else "same-start"
             yield rule, f"it starts like {first}"
         first = self.contents.setdefault(content_of(trajectory), place)
         if first is not place:

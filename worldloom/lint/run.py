@@ -4,11 +4,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from worldloom.errors import DataError, ProtocolError
-from worldloom.lint.between import Place, Seen
+from worldloom.lint.between import Place, Seen, contexts_differ
 from worldloom.lint.episode import Window, episode_problems
 from worldloom.lint.problems import RULES, Problem
 from worldloom.protocol import trajectory_of_row
@@ -24,7 +25,8 @@ def lint(
 ) -> Iterator[Problem]:
     """All that is wrong with files of trajectories or of ``messages`` rows, in order, read line by line.
 
-    The split of an episode is what its task says, else the name of its file.
+    The files are read twice, the first time up to the first two contexts that differ. The split of an episode is what
+    its task says, else the name of its file.
 
     Args:
         rules: what counts as a secret; secrets are not looked for if not given.
@@ -34,7 +36,7 @@ def lint(
     Raises:
         DataError: a file cannot be read.
     """
-    seen = Seen(near)
+    seen = Seen(near, contexts_differ(_readable(paths)))
     for path in paths:
         for number, raw in numbered_lines(path):
             try:
@@ -48,6 +50,13 @@ def lint(
             place = Place(path, number, trajectory.task.split or path.stem)
             for rule, message in (*episode_problems(trajectory, rules, window), *seen.problems(trajectory, place)):
                 yield Problem(path, number, rule, message)
+
+
+def _readable(paths: Sequence[Path]) -> Iterator[Trajectory]:
+    for path in paths:
+        for number, raw in numbered_lines(path):
+            with suppress(ProtocolError, DataError):
+                yield _trajectory(raw, path, number)
 
 
 def _trajectory(raw: bytes, path: Path, number: int) -> Trajectory:

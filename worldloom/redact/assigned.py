@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from worldloom.redact.chance import drawn
 from worldloom.redact.rules import PLACEHOLDER, Found
 
 _PASSWORD = r"passw(?:or)?d|passwort|passphrase|passcode|pwd|(?<![a-z])pw(?![a-z])"
@@ -14,8 +15,8 @@ _WORD = ("passw", "passphrase", "passcode", "pw", "secret", "key", "token", "cre
 KEY = re.compile(rf"(?i)(?:(?P<password>{_PASSWORD})|(?:{_SECRET}))(?P<rest>(?:[_-]?[A-Za-z0-9]){{0,24}})")
 ASSIGNED = re.compile(
     KEY.pattern  # then what assigns, then the value
-    + r"(?:\\{0,3}[\"'`]?\]?\s{0,3}(?:=>|:=|[:=]|\bis\b|\bwas\b|\bto\b)\s{0,3}"
-    r"|(?:\s[\w'-]{1,20}){1,5}?\s(?:is|was)\s|(?<=[a-zA-Z])\s{1,2}(?=\S))"
+    + r"(?:\\{0,3}[\"'`]?\]?\s{0,3}(?:=>|:=|[:=]|\b(?:is|was)\b:?|\bto\b)\s{0,3}"
+    r"|(?:\s[\w'-]{1,20}){1,5}?\s(?:is|was)(?::\s{0,2})?\s|(?<=[a-zA-Z])\s{1,2}(?=\S))"
     r"(?:(?P<quote>\\{0,3}[\"'`])(?P<quoted>[^\n]{3,400}?)(?<!\\)(?P=quote)"
     r"|(?P<bare>(?:[^\s\"'`,;&<>(){}\[\]\\]|&(?![\w.-]+=)){6,400}+)(?![(\[]))"
 )
@@ -36,7 +37,7 @@ _WORDS = re.compile(
     r"|must|the|invalid|incorrect|wrong|expired|missing|changed|reset|forgot(?:ten)?|example|placeholder|password|token"
     r"|secret|bearer|basic|not|and|was|is|to|for|of)\b"
 )
-_NEVER = re.compile(  # templates, masks, paths, dates, addresses
+NEVER = re.compile(  # templates, masks, paths, dates, addresses
     r"\$\{.*|\$\(.*|\$[A-Z_][A-Z0-9_]*|\{.*\}|<[^<>]*>|%\w*%|%\(?\w*\)?[sd]"
     r"|[xX*•.]+|\W+|/[a-z]+(?:[./-].*)?|\d{4}-\d\d-\d\d.*|https?:.*"
 )
@@ -69,11 +70,11 @@ def kind_of(key: str, value: str) -> str | None:
 
 
 def _kind(key: re.Match[str], before: str, value: str, quoted: bool) -> str | None:
-    if PLACEHOLDER.search(value) or _NEVER.fullmatch(value) or _REST.match(key["rest"]) or _BEFORE.search(before):
+    if PLACEHOLDER.search(value) or NEVER.fullmatch(value) or _REST.match(key["rest"]) or _BEFORE.search(before):
         return None
     if key["password"]:
         return "PASSWORD" if _password(value, quoted) else None
-    return "SECRET" if _secret(value) else None
+    return "SECRET" if drawn(value) else None
 
 
 def _password(value: str, quoted: bool) -> bool:
@@ -81,12 +82,3 @@ def _password(value: str, quoted: bool) -> bool:
     if not quoted:
         return not _NAME_IN_CODE.fullmatch(value)
     return len(value) >= 4 and not (_WORDS.search(value) if " " in value else _WORDS.fullmatch(value))
-
-
-def _secret(value: str) -> bool:
-    """Random-looking: letters and digits, or long and in both cases."""
-    if len(value) < 8 or " " in value or not any(map(str.isalpha, value)):
-        return False
-    if any(map(str.isdigit, value)):
-        return True
-    return len(value) >= 20 and value.isalnum() and value != value.lower()

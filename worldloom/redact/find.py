@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from worldloom.redact.assigned import assigned, kind_of
+from worldloom.redact.cookies import cookies
 from worldloom.redact.personal import personal
 from worldloom.redact.rules import PLACEHOLDER, Found, Rules
 from worldloom.redact.secrets import secrets
@@ -20,7 +21,7 @@ def find(text: str, rules: Rules) -> tuple[Found, ...]:
 
 def find_in_field(key: str, text: str, rules: Rules) -> tuple[Found, ...]:
     """The same for the value of a field, whose name may say what the value is (``phone``, ``api_key``)."""
-    if len(text) > _SHORT or not text:
+    if not text or (len(text) > _SHORT and "cookie" not in key.lower()):
         return find(text, rules)
     if (kind := kind_of(key, text)) and kind not in rules.keep:
         return (Found(0, len(text), kind),)
@@ -56,5 +57,6 @@ def _all(text: str, rules: Rules) -> Iterator[Found]:
         group = "value" if "value" in pattern.groupindex else 0
         yield from (Found(*m.span(group), kind) for m in pattern.finditer(text) if m[0])
     yield from secrets(text)
+    yield from cookies(text)
     yield from assigned(text)
     yield from personal(text, rules.region)

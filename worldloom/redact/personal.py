@@ -20,6 +20,7 @@ SSH_REMOTE = re.compile(r":[\w~./-]")
 CARD = re.compile(
     r"[2-6](?<![\d.+-]\d)(?:\d{3}([ -]?)\d{4}\1\d{4}\1\d{4,7}|(?<=3)\d{3}([ -]?)\d{6}\2\d{4,5})(?![\d-]|\.\d)"
 )
+DIGEST = re.compile(r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))[0-9a-fA-F]{32,128}(?![A-Za-z0-9])")
 IBAN = re.compile(r"[A-Z](?<![A-Za-z0-9][A-Z])[A-Z]\d{2}(?:[ -]?[A-Z0-9]{2,4}){3,9}(?:[ -]?[A-Z0-9])?(?![A-Za-z0-9])")
 IBAN_GROUP = re.compile(r"[ -]?[A-Z0-9]{1,4}$")
 SSN = re.compile(r"\d(?<![\w.-]\d)\d{2}-\d{2}-\d{4}(?![\w-])")
@@ -53,13 +54,23 @@ def personal(text: str, region: str) -> Iterator[Found]:
 def _numbers(text: str, region: str) -> Iterator[Found]:
     small = text.lower()
     yield from _ibans(text)
-    yield from (Found(*m.span(), "CARD") for m in CARD.finditer(text) if luhn.is_valid(re.sub(r"\D", "", m[0])))
+    yield from (Found(*m.span(), "CARD") for m in CARD.finditer(text) if _is_card(m))
     yield from (Found(*m.span(), "SSN") for m in SSN.finditer(text) if ssn.is_valid(m[0]))
     if "ssn" in small or "security" in small:
         yield from (Found(*m.span("value"), "SSN") for m in SSN_BARE.finditer(text))
     if any(word in small for word in ("account", "acct", "routing", "sort", "a/c")):
         yield from (Found(*m.span("value"), "ACCOUNT") for m in ACCOUNT.finditer(text) if not DATE.match(m["value"]))
     yield from _phones(text, region)
+
+
+def _is_card(match: re.Match[str]) -> bool:
+    return luhn.is_valid(re.sub(r"\D", "", match[0])) and not _in_digest(match)
+
+
+def _in_digest(match: re.Match[str]) -> bool:
+    """Whether digits stand inside a hash, such as a commit's."""
+    near = DIGEST.finditer(match.string, max(0, match.start() - 128), match.end() + 128)
+    return any(digest.start() <= match.start() and match.end() <= digest.end() for digest in near)
 
 
 def _emails(text: str) -> Iterator[Found]:

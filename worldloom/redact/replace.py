@@ -12,6 +12,7 @@ from worldloom.trajectory import Trajectory
 Told = Callable[[str, str], str]  # (field's name, text) -> text
 LOCAL = 6  # shorter values are replaced where they are found, not wherever the same characters stand
 LOOSE = 16  # longer values are replaced inside longer words, too
+TASK = "REDACTED_TASK"  # the kind of the placeholders of tasks' ids, which are numbered over all episodes
 _NUMBERS = {"reward", "seed"}  # known fields that must stay numbers
 _FIXED = {"schema": {"worldloom/1"}, "terminal": {"success", "failure", "truncated"}}
 
@@ -19,6 +20,9 @@ _FIXED = {"schema": {"worldloom/1"}, "terminal": {"success", "failure", "truncat
 class Redactor:
     """Redacts trajectories one after the other: ``redactor(trajectory)``; keeps counts, and never a value that
     the next trajectory does not need.
+
+    A task's id that cannot stay is replaced as a whole, by a placeholder that is numbered over all trajectories
+    whatever the scope: ids tell tasks apart. So all episodes of a file need the same ``Redactor``.
 
     ``counts`` are replaced occurrences by kind, ``values`` different values by kind (of an episode each, unless
     the scope is ``file``). ``originals`` holds what the last trajectory's placeholders stand for (see ``restore``).
@@ -30,6 +34,7 @@ class Redactor:
         self.values: Counter[str] = Counter()
         self.originals: dict[str, list[str]] = {}
         self._known = _Placeholders()
+        self._tasks: dict[str, int] = {}
 
     def __call__(self, trajectory: Trajectory) -> Trajectory:
         """The trajectory with every secret and identifier replaced, in every text, key and unknown field."""
@@ -39,11 +44,29 @@ class Redactor:
         self.originals = defaultdict(list)
         walked(row, self._mind_placeholders)
         here = self._learn(row)
-        if not here:
+        task = row["task"]["id"]
+        if not here and task not in self._tasks:
             return trajectory
-        told = walked(row, self._replacing(here))
+        name = self._task_name(task, here)
+        told = walked({**row, "task": {**row["task"], "id": ""}} if name else row, self._replacing(here))
+        if name:
+            told["task"]["id"] = name
+            self.originals[name].append(task)
         self.originals = {name: texts if len(set(texts)) > 1 else texts[:1] for name, texts in self.originals.items()}
         return Trajectory.model_validate(told)
+
+    def _task_name(self, task: str, here: set[str]) -> str | None:
+        """What stands for a task's id; None if it may stay, or if its placeholders mean the same everywhere."""
+        if self.rules.scope == "file" or PLACEHOLDER.search(task):
+            return None
+        if task not in self._tasks:
+            inside = [text for text in here if len(text) >= LOCAL and text in task]
+            if not self._found("", task) and not (inside and _any_of(inside).search(task)):
+                return None
+            self._tasks[task] = len(self._tasks) + 1
+            self.values[TASK] += 1
+        self.counts[TASK] += 1
+        return f"<{TASK}_{self._tasks[task]}>"
 
     def _mind_placeholders(self, key: str, text: str) -> str:
         for name, number in PLACEHOLDER.findall(text) if "<" in text else ():

@@ -1,7 +1,8 @@
 """What is looked for beside the usual kinds, and how a finding is told."""
 
+import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -33,7 +34,8 @@ class Rules:
             (``file``).
 
     Raises:
-        ConfigError: a kind is not in capitals, a pattern is no regular expression or matches nothing at all.
+        ConfigError: a kind is not in capitals, a pattern is no regular expression or matches the empty text, a name is
+            empty, or the scope is unknown.
     """
 
     names: tuple[str, ...] = ()
@@ -47,10 +49,18 @@ class Rules:
         for kind in (*self.keep, *(kind for kind, _ in self.patterns)):
             if not KIND.fullmatch(kind):
                 raise ConfigError(f"kind {kind!r} must be capitals, digits and _, such as CUSTOMER_ID")
+        if self.scope not in ("episode", "file"):
+            raise ConfigError(f"scope {self.scope!r} must be episode or file")
         if not all(name.strip() for name in (*self.names, *self.name_keys)):
             raise ConfigError("a name or a key of names is empty; leave it out")
         if self.own and any(pattern.match("") for _, pattern in self.own):
             raise ConfigError("a pattern matches the empty text, so it would match everywhere; make it narrower")
+
+    @property
+    def digest(self) -> str:
+        """These rules as a run's settings may say them: names are not to be read there."""
+        told = repr([sorted(value) if isinstance(value, frozenset) else value for value in astuple(self)])
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
 
     @cached_property
     def own(self) -> tuple[tuple[str, re.Pattern[str]], ...]:

@@ -7,11 +7,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from worldloom.errors import ConfigError, DataError
-from worldloom.redact.replace import Redactor, restore
-from worldloom.redact.rules import Rules
+from worldloom.redact.replace import TASK, Redactor, restore
+from worldloom.redact.rules import PLACEHOLDER, Rules
 from worldloom.trajectory import BadLine, Trajectory, numbered_lines, scan, write
 
 logger = logging.getLogger(__name__)
@@ -54,6 +54,28 @@ def redact(
         "seconds": round(seconds, 2),
         "megabytes_per_second": round(source.stat().st_size / 1e6 / max(seconds, 1e-9), 2),
     }
+
+
+def placeholders(path: Path, scope: Literal["episode", "file"]) -> dict[str, Any]:
+    """What a redacted file holds, as ``redact`` reports it.
+
+    Returns:
+        ``episodes``, ``redacted`` (those that hold a placeholder), ``kinds`` {kind: {"values", "occurrences"}}. The
+        same placeholder in two episodes is two values, unless it names a task or the scope is ``file``.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    counts, kinds, values = Counter[str](), Counter[str](), set[tuple[int, str, str]]()
+    for number, line in numbered_lines(path):
+        found = PLACEHOLDER.findall(line.decode("utf-8"))
+        counts["episodes"] += 1
+        counts["redacted"] += bool(found)
+        kinds.update(kind for kind, _ in found)
+        values.update((0 if scope == "file" or kind == TASK else number, kind, n) for kind, n in found)
+    different = Counter(kind for _, kind, _ in values)
+    told = {kind: {"values": different[kind], "occurrences": n} for kind, n in kinds.most_common()}
+    return {"episodes": counts["episodes"], "redacted": counts["redacted"], "kinds": told}
 
 
 def _redacted(

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
+from worldloom.redact.chance import drawn_letters, mixed, words
 from worldloom.redact.rules import PLACEHOLDER, Found
 
 _HEAD, _END = (rf"-----{word} [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----" for word in ("BEGIN", "END"))
@@ -45,6 +46,7 @@ NEWER = {
     "DIGITALOCEAN_TOKEN": r"do[opr]_v1_[a-f0-9]{64}",
     "DATABRICKS_TOKEN": r"dapi[a-f0-9]{32}",
 }
+LOOSE = {"ARTIFACTORY_CREDENTIALS", "DISCORD_BOT_TOKEN", "TWILIO_API_KEY"}  # forms that words may have: with a digit
 
 
 def secrets(text: str) -> Iterator[Found]:
@@ -60,17 +62,26 @@ def secrets(text: str) -> Iterator[Found]:
         yield from (Found(*m.span("value"), "PASSWORD") for m in USER.finditer(text))
     small = text.lower()
     if "bearer" in small:
-        yield from (Found(*m.span("value"), "BEARER_TOKEN") for m in BEARER.finditer(text) if _mixed(m["value"]))
+        bearers = (m for m in BEARER.finditer(text) if mixed(m["value"]) or drawn_letters(m["value"]))
+        yield from (Found(*m.span("value"), "BEARER_TOKEN") for m in bearers)
     if "basic" in small:
         yield from (Found(*m.span("value"), "BASIC_AUTH") for m in BASIC.finditer(text) if _is_basic(m["value"]))
 
 
 def _vendor_tokens(text: str) -> Iterator[Found]:
     for word in LONG.finditer(text):
-        if len(word[0]) <= LONGEST and _mixed(word[0]) and _any_vendor().search(word[0]):
+        may_be = len(word[0]) <= LONGEST and (mixed(word[0]) or not word[0].islower())
+        if may_be and _any_vendor().search(word[0]):
             for kind, pattern in _vendors():
-                spans = (m.span() for m in pattern.finditer(word[0]))
-                yield from (Found(word.start() + start, word.start() + stop, kind) for start, stop in spans)
+                found = (m for m in pattern.finditer(word[0]) if _token(kind, m[0]))
+                yield from (Found(word.start() + m.start(), word.start() + m.end(), kind) for m in found)
+
+
+def _token(kind: str, value: str) -> bool:
+    """Whether what has a maker's form looks drawn, too, and is neither words nor a mask such as ``AIzaXXXX``."""
+    if not mixed(value) and (kind in LOOSE or len(set(value)) < 8):
+        return False
+    return value.startswith("AKIA") or not words(value)
 
 
 @cache
@@ -91,11 +102,6 @@ def _vendors() -> tuple[tuple[str, re.Pattern[str]], ...]:
         kind = re.sub(r"\W+", "_", plugin.secret_type).upper()
         found += [(kind, pattern) for pattern in plugin.denylist]
     return tuple(found)
-
-
-def _mixed(value: str) -> bool:
-    """Whether a text has letters and digits, as random texts do and words do not."""
-    return any(map(str.isdigit, value)) and any(map(str.isalpha, value))
 
 
 def _is_basic(value: str) -> bool:
