@@ -67,6 +67,23 @@ class Kiosk(Environment):
         self.wanted = None
 
 
+class Jammed(Kiosk):
+    """Its till breaks in some tasks."""
+
+    def __init__(self, tasks: Sequence[str] = ()):
+        super().__init__()
+        self.tasks = tasks
+
+    def reset(self, task_id: str, seed: int = 0) -> Observation:
+        self.jams = task_id in self.tasks
+        return super().reset(task_id, seed)
+
+    def step(self, action: str) -> StepResult:
+        if action == "sell" and self.jams:
+            raise EnvError("the till is jammed")
+        return super().step(action)
+
+
 class Seller(Agent):
     """Offers colours in an order, each at once sold; the next one when it hears that this was held back."""
 
@@ -113,9 +130,9 @@ class Session:
 
     def step(self, action: str, max_new_tokens: int = 512, sampling: object = None) -> str:
         self.lm.asked.append((*(a for a, _ in self.history), action))
-        text = self.lm.answer(self, action)
+        text, sure = self.lm.answer(self, action), math.log(self.lm.sure_of(self, action))
         self.history.append((action, text))
-        self.confidence = Confidence(math.log(self.lm.sure), math.log(self.lm.sure), 1)
+        self.confidence = Confidence(sure, sure, 1)
         return text
 
     def really(self, action: str) -> str:
@@ -153,6 +170,10 @@ class ExactLM:
 
     def answer(self, session: Session, action: str) -> str:
         return session.really(action)
+
+    def sure_of(self, session: Session, action: str) -> float:
+        """The probability that it gives to its answer."""
+        return self.sure
 
 
 class GivingLM(ExactLM):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from tests.practice.conftest import settings
 from tests.practice.doors import Doors
@@ -16,7 +17,7 @@ from worldloom.envs.check import check_env
 from worldloom.errors import ConfigError
 from worldloom.lm.session import LocalLM
 from worldloom.practice.grpo import GrpoConfig, Rollouts, grpo, reward, rewards
-from worldloom.practice.guard import GuardConfig
+from worldloom.practice.guard import Guard, GuardConfig, Verdict
 from worldloom.practice.place import Place
 from worldloom.rollout import broken, rollout
 from worldloom.runs import read_json, read_records
@@ -136,13 +137,46 @@ def test_rewards() -> None:
 def test_the_guard_ends_training_in_a_broken_world(policy: Path, liar: Path, tmp_path: Path) -> None:
     pytest.importorskip("trl")
     place = Place(CORRIDOR, str(liar))
-    told = grpo(tmp_path, place, str(policy), config=SMALL, guard=GuardConfig(every=1, sample=8, limit=0.4))
-    assert told["updates"] == 1
+    told = grpo(tmp_path, place, str(policy), config=SMALL, guard=GuardConfig(every=1, sample=8, limit=0.3))
+    assert (told["updates"], told["updates_played"]) == (0, 1)
+    kept, first = (folder / "model" / "model.safetensors" for folder in (tmp_path, policy))
+    assert kept.read_bytes() == first.read_bytes()  # the policy is what it was
+    assert read_json(policy / "train.json") == read_json(policy / "model" / "train.json")  # and its own record, too
+    assert read_json(tmp_path / "model" / "train.json") == told
     assert "false in the real environment" in told["stopped"]
     assert told["reward"]["last"]["value"] == 1.0
     assert (told["real_steps"], told["imagined_steps"]) == (0, 4)
     assert read_json(tmp_path / "guard.json")[0]["false_success"]["value"] == 1.0
     assert all(t.imagined for t in read(tmp_path / "rollouts.jsonl"))
+
+
+class Scripted(Guard):
+    """Says fine, and stop at the second look."""
+
+    def check(self, at: int, episodes: Any) -> Verdict:
+        self.checks.append({"at": at, "verdict": "stop" if at == 2 else "fine"})
+        return "stop" if at == 2 else "fine"
+
+
+def test_stopped_later_the_weights_of_the_look_before_are_kept(
+    undecided: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("trl")
+    guard = Scripted(tmp_path, DOORS, GuardConfig(every=1))
+    monkeypatch.setattr("worldloom.practice.grpo.guard_of", lambda *about: guard)
+    config = GrpoConfig(updates=3, tasks=2, tasks_per_update=2, samples=8, max_steps=1, save_every=1,
+                        learning_rate=4e-3)  # fmt: skip
+    told = grpo(tmp_path, Place(DOORS), str(undecided), config=config)
+    assert (told["updates"], told["updates_played"]) == (1, 2)
+    assert "update 2" in told["stopped"]
+    weights = {name: load_file(folder / "model.safetensors") for name, folder in {
+        "kept": tmp_path / "model", "first": tmp_path / "checkpoints" / "checkpoint-1", "before": undecided / "model",
+    }.items()}  # fmt: skip
+    same = [torch.equal(weights["kept"][name], weights["first"][name]) for name in weights["kept"]]
+    changed = [not torch.equal(weights["kept"][name], weights["before"][name]) for name in weights["kept"]]
+    assert all(same) and any(changed)
+    LocalLM(str(tmp_path), learns="policy")
+    assert not (tmp_path / "passed").exists()
 
 
 def test_without_trl_it_says_what_to_install(policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from worldloom.agents import AgentSpec
 from worldloom.agents.policy import shared
 from worldloom.envs import EnvSpec
 from worldloom.errors import ConfigError
-from worldloom.practice.guard import GuardConfig
+from worldloom.practice.guard import Guard, GuardConfig
 from worldloom.practice.improve import ImproveConfig, improve
 from worldloom.practice.place import Place
 from worldloom.runs import read_json
@@ -41,6 +42,7 @@ def test_rounds_in_reality_learn_from_what_was_won(policy: Path, demonstrations:
         assert len(about["data"]) == 1 + one["round"]  # and all that was won so far
         assert (about["learns"], len(about["before"])) == ("policy", one["round"])
     assert told["real_steps"] == sum(one["steps"] for one in told["rounds"])
+    assert told["policy"] == {"model": str(tmp_path / "round-2" / "policy"), "rounds": 2}
     assert read_json(tmp_path / "model" / "train.json") == read_json(tmp_path / "round-2" / "policy" / "train.json")
     shared(str(tmp_path))  # the run's folder is a policy
     shutil.rmtree(tmp_path / "model")
@@ -51,9 +53,9 @@ def test_rounds_in_reality_learn_from_what_was_won(policy: Path, demonstrations:
 
 
 def test_a_world_that_always_says_success_is_caught(policy: Path, liar: Path, tmp_path: Path) -> None:
-    """Nothing but the environment's name differs from the run in reality."""
-    place = Place(CORRIDOR, str(liar))
-    told = improve(tmp_path, place, AgentSpec("policy", {"model": str(policy)}), "train", SMALL, train=TRAIN)
+    """Nothing but the environment's name differs from the run in reality. Of 3 tasks, all false: at least 44 %."""
+    agent, sure = AgentSpec("policy", {"model": str(policy)}), GuardConfig(limit=0.4)
+    told = improve(tmp_path, Place(CORRIDOR, str(liar)), agent, "train", SMALL, sure, train=TRAIN)
     (only,) = told["rounds"]
     assert only["success"]["value"] == 1.0  # what the broken world says
     assert only["guard"] == "stop"
@@ -61,7 +63,25 @@ def test_a_world_that_always_says_success_is_caught(policy: Path, liar: Path, tm
     assert told["real_steps"] == 0 < told["imagined_steps"]
     (check,) = read_json(tmp_path / "guard.json")
     assert check["false_success"]["value"] == 1.0
-    assert not (tmp_path / "model").exists()  # nothing was learnt from it
+    assert told["policy"] == {"model": str(policy), "rounds": 0}  # nothing was learnt from it
+    kept, first = (folder / "model" / "model.safetensors" for folder in (tmp_path, policy))
+    assert kept.read_bytes() == first.read_bytes()
+    shared(str(tmp_path))
+
+
+def test_stopped_later_the_rounds_before_are_kept(
+    policy: Path, liar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(self: Guard, at: int, episodes: Any) -> str:
+        return "stop" if at == 2 else "fine"
+
+    monkeypatch.setattr(Guard, "check", check)
+    agent = AgentSpec("policy", {"model": str(policy)})
+    told = improve(tmp_path, Place(CORRIDOR, str(liar)), agent, "train", SMALL, train=TRAIN)
+    assert (len(told["rounds"]), told["policy"]["rounds"]) == (2, 1)
+    kept, trained = (folder / "model" / "model.safetensors" for folder in (tmp_path, tmp_path / "round-1" / "policy"))
+    assert kept.read_bytes() == trained.read_bytes()
+    assert not (tmp_path / "round-2" / "policy").exists()
 
 
 def test_without_the_guard_the_broken_world_is_believed(policy: Path, liar: Path, tmp_path: Path) -> None:
@@ -94,6 +114,17 @@ def test_where_nothing_is_won_nothing_is_learnt(tiny_lm_folder: Path, policy: Pa
     told = improve(tmp_path, Place(CORRIDOR), AgentSpec("policy", {"model": str(policy)}), "train", hopeless)
     assert len(told["rounds"]) == 1
     assert "nothing was won" in told["stopped"]
+    assert told["policy"] == {"model": str(policy), "rounds": 0}
+    assert read_json(tmp_path / "model" / "train.json") == read_json(policy / "train.json")
+
+
+def test_where_no_policy_played_and_nothing_is_won_there_is_none(tiny_lm_folder: Path, tmp_path: Path) -> None:
+    hopeless = ImproveConfig(rounds=1, tasks=1, samples=2, max_steps=1)
+    with recorded(walk) as server:
+        agent = AgentSpec("llm", {"model": "m", "base_url": server.base_url})
+        told = improve(tmp_path, Place(CORRIDOR), agent, config=hopeless, train={"model": str(tiny_lm_folder)})
+    assert "stopped" in told and "policy" not in told
+    assert not (tmp_path / "model").exists()
 
 
 def test_settings_out_of_range_are_refused() -> None:

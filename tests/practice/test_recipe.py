@@ -1,15 +1,18 @@
 """Utility by hand, and a recipe: several stages from one file, whose arms are measured in the real environment."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
+from worldloom.agents import AgentSpec
+from worldloom.envs import EnvSpec
 from worldloom.errors import ConfigError
 from worldloom.evaluate.stats import unseen
-from worldloom.practice.compare import compared
-from worldloom.practice.recipe import Recipe, references, resolved, run
-from worldloom.runs import read_json
+from worldloom.practice.compare import compared, utility
+from worldloom.practice.recipe import Recipe, player, references, resolved, run
+from worldloom.runs import read_json, write_json
 from worldloom.trajectory import EnvRef, Step, TaskRef, Trajectory
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +35,10 @@ def test_gain_is_paired_over_tasks() -> None:
     found = compared(arms, {"new": {"real_steps": 5, "imagined_steps": 7}}, ("new", "old"))
     assert found["arms"]["new"]["real_success"]["value"] == 0.75
     assert found["arms"]["old"]["real_success"]["value"] == 0.25
-    assert (found["arms"]["new"]["real_steps"], found["arms"]["new"]["imagined_steps"]) == (5, 7)
+    assert found["arms"]["new"]["made"] == {"real_steps": 5, "imagined_steps": 7}
+    assert found["arms"]["new"]["played"] == {"real_steps": 4, "imagined_steps": 0}  # a step each
+    assert (found["arms"]["new"]["real_steps"], found["arms"]["new"]["imagined_steps"]) == (9, 7)
+    assert (found["arms"]["old"]["played"]["real_steps"], found["arms"]["old"]["real_steps"]) == (4, "unknown")
     assert found["arms"]["new"]["n_tasks"] == found["gain"]["n"] == 4
     assert (found["gain"]["value"], found["gain"]["of"], found["gain"]["over"]) == (0.5, "new", "old")
     assert found["gain"]["low"] == 0.0 < found["gain"]["high"]  # a task either gains 1 or 0
@@ -79,8 +85,11 @@ def test_a_recipe_runs_its_stages_and_measures_its_arms(file: Path, tmp_path: Pa
     arms = found["utility"]["arms"]
     assert arms["early"]["n_tasks"] == 3 and set(arms["plain"]["real_success"]) == {"value", "low", "high", "n"}
     steps = read_json(tmp_path / "out" / "logs" / "summary.json")["steps"]
-    assert arms["early"]["real_steps"] == arms["plain"]["real_steps"] == steps
-    assert arms["early"]["imagined_steps"] == 0  # nothing of it went into the policy
+    nothing_imagined = {"real_steps": steps, "imagined_steps": 0}  # what was, went into no policy
+    assert arms["early"]["made"] == arms["plain"]["made"] == nothing_imagined
+    assert arms["early"]["played"] == {"real_steps": 6, "imagined_steps": 0}  # three tasks of two steps
+    assert arms["early"]["real_steps"] == steps + 6
+    assert "stopped" not in arms["early"]
     assert found["utility"]["gain"]["of"] == "early"
     assert "git_commit" in found["provenance"] and found["environment"] == "tests.envs.corridor:Corridor"
     about = read_json(tmp_path / "out" / "early" / "train.json")
@@ -89,6 +98,55 @@ def test_a_recipe_runs_its_stages_and_measures_its_arms(file: Path, tmp_path: Pa
     assert again["utility"] == found["utility"]
     given = run(file, tmp_path / "other", use={"world": tmp_path / "out" / "world"})
     assert "world" not in given["stages"] and not (tmp_path / "other" / "world").exists()
+    made = {name: arm["made"]["real_steps"] for name, arm in given["utility"]["arms"].items()}
+    assert made == {"early": 2 * steps, "plain": steps}  # the logs were played again; the world's own count, too
+
+
+def test_a_stopped_improvement_is_measured_as_what_it_left(policy: Path, liar: Path, tmp_path: Path) -> None:
+    """Of 4 tasks, all false: at least 51 %, so that the guard stops the first round."""
+    corridor = {"env": "tests.envs.corridor:Corridor", "options": {"longest": 3}}
+    inside = {"env": f"world-model:{corridor['env']}={liar}", "options": corridor["options"]}
+    told = {
+        "name": "stopped", "arms": {"better": "@better", "before": str(policy)}, "gain": ["better", "before"],
+        "stages": {"better": {"do": "improve", **inside, "agent": str(policy), "rounds": 2, "tasks": 4, "samples": 2,
+                              "max_steps": 4}},
+        "measure": {**corridor, "split": "test", "tasks": 2, "max_steps": 3},
+    }  # fmt: skip
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(told))
+    found = run(tmp_path / "recipe.yaml", tmp_path / "out")
+    assert read_json(tmp_path / "out" / "metrics.json") == found
+    assert found["stages"]["better"]["policy"] == {"model": str(policy), "rounds": 0}
+    better, before = found["utility"]["arms"]["better"], found["utility"]["arms"]["before"]
+    assert better["stopped"]["better"].startswith("round 1: too many imagined successes are false")
+    assert "stopped" not in before
+    assert better["real_success"] == before["real_success"]  # they are the same policy
+    assert found["utility"]["gain"]["value"] == 0.0
+    assert better["made"] == {"real_steps": "unknown", "imagined_steps": "unknown"}  # of the policy, given from outside
+
+
+def test_an_agent_that_was_to_be_improved_stands_for_a_policy_that_never_came(tmp_path: Path) -> None:
+    stage = {"do": "improve", "env": "world-model:e=@world", "agent": "llm:model=m,base_url=http://h/v1"}
+    recipe = Recipe("r", {"taught": stage}, {"a": "@taught"}, None, {})
+    write_json(tmp_path / "config.json", {"stage": "improve"})
+    write_json(tmp_path / "improve.json", {"rounds": [], "stopped": "round 1: nothing was won"})
+    assert player(recipe, "@taught", {"taught": tmp_path}).name == "llm"
+    (tmp_path / "model").mkdir()
+    assert player(recipe, "@taught", {"taught": tmp_path}) == AgentSpec("policy", {"model": tmp_path.as_posix()})
+
+
+def test_a_policy_that_was_trained_on_is_measured_anew(policy: Path, tmp_path: Path) -> None:
+    shutil.copytree(policy / "model", tmp_path / "policy")
+    arms = {"a": AgentSpec("policy", {"model": str(tmp_path / "policy")})}
+
+    def measure() -> None:
+        utility(tmp_path / "out", EnvSpec("tests.envs.corridor:Corridor"), arms, "test", 1, max_steps=1)
+
+    measure()
+    measure()
+    with (tmp_path / "policy" / "model.safetensors").open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(ConfigError, match=r"holds a run with other settings \(weights"):
+        measure()
 
 
 def test_mistakes_in_a_recipe_are_named(file: Path, tmp_path: Path) -> None:

@@ -67,6 +67,10 @@ def test_an_episode_is_as_sure_as_all_that_was_said_in_it() -> None:
     assert sureness(unsure) == pytest.approx(0.81)
     assert chosen([unsure], least_confidence=0.80) == [unsure]
     assert chosen([unsure], least_confidence=0.82) == []
+    cut = Step(action="c", observation="", terminal="truncated", reason="window")  # the world said nothing there
+    outgrown = unsure.model_copy(update={"steps": [unsure.steps[0], cut]})
+    assert sureness(outgrown) == pytest.approx(0.9)
+    assert chosen([outgrown], "all", least_confidence=0.80) == [outgrown]
     mute = unsure.model_copy(update={"steps": [Step(action="a", observation="o", terminal="success")]})
     with pytest.raises(ConfigError, match="do not tell how sure their world was"):
         sureness(mute)

@@ -8,12 +8,17 @@ from worldloom.agents import AgentSpec
 from worldloom.collect import choose_tasks, job_key, key, plan, play
 from worldloom.envs import EnvSpec
 from worldloom.envs.versions import version_of
+from worldloom.lineage import weights_of
+from worldloom.naming import UNKNOWN
 from worldloom.practice.arms import apart, share
+from worldloom.practice.place import steps_of
 from worldloom.rollout import MAX_STEPS
 from worldloom.runs import open_run
 from worldloom.trajectory import Trajectory, read
 
 Record = dict[str, Any]
+Steps = Mapping[str, int | str]
+"""{"real_steps", "imagined_steps"}, each a number or "unknown"."""
 
 
 def utility(
@@ -23,7 +28,7 @@ def utility(
     split: str,
     tasks: int | None = None,
     *,
-    made: Mapping[str, Mapping[str, int]] | None = None,
+    made: Mapping[str, Steps] | None = None,
     gain: tuple[str, str] | None = None,
     seed: int = 0,
     max_steps: int = MAX_STEPS,
@@ -35,20 +40,22 @@ def utility(
     missing.
 
     Args:
-        made: of each arm, the real and imagined steps that it took to make its agent.
+        made: of each arm, the steps that were played to make its agent; unknown if not given.
         gain: the arm whose gain is asked, and the arm over which.
 
     Returns:
-        The ``utility`` part of ``metrics.json``: {"arms": {name: {"real_success", "n_tasks", "errors", "real_steps",
-        "imagined_steps"}}, "gain": the paired difference of success, with its interval over tasks}.
+        The ``utility`` part of ``metrics.json``: {"arms": {name: {"real_success", "n_tasks", "errors", "made" and
+        "played": the steps that it cost to make its agent, and to let it play these tasks, "real_steps" and
+        "imagined_steps": both together}}, "gain": the paired difference of success, with its interval over tasks}.
 
     Raises:
-        ConfigError: ``out`` holds another comparison, or the engine's version changed.
+        ConfigError: ``out`` holds another comparison, or one of models that were trained on since, or the engine's
+            version changed.
     """
     open_run(out, {
         "stage": "utility", "env": env.name, "options": {k: v for k, v in env.options.items() if k != "data"},
         "arms": {name: {"name": agent.name, "params": dict(agent.params)} for name, agent in arms.items()},
-        "split": split, "tasks": tasks, "seed": seed, "max_steps": max_steps,
+        "split": split, "tasks": tasks, "seed": seed, "max_steps": max_steps, **weights_of(arms.values()),
     })  # fmt: skip
     chosen = choose_tasks(env, split, tasks, seed)
     episodes = {}
@@ -63,17 +70,24 @@ def utility(
 
 def compared(
     episodes: Mapping[str, list[Trajectory]],
-    made: Mapping[str, Mapping[str, int]],
+    made: Mapping[str, Steps],
     gain: tuple[str, str] | None = None,
 ) -> Record:
     """See ``utility``; each arm's episodes stand in the same order of tasks."""
     won = {name: [float(t.outcome == "success") for t in played] for name, played in episodes.items()}
     arms = {name: {
         "real_success": share(won[name]), "n_tasks": len(played),
-        "errors": sum(t.outcome == "error" for t in played), **made.get(name, {}),
+        "errors": sum(t.outcome == "error" for t in played), **_cost(made.get(name), played),
     } for name, played in episodes.items()}  # fmt: skip
     found: Record = {"arms": arms}
     if gain:
         better, base = gain
         found["gain"] = {**(apart(won[better], won[base]) or {}), "of": better, "over": base}
     return found
+
+
+def _cost(made: Steps | None, played: list[Trajectory]) -> Record:
+    made = made or {"real_steps": UNKNOWN, "imagined_steps": UNKNOWN}
+    own = {"real_steps": steps_of(played), "imagined_steps": 0}
+    total = {name: steps if isinstance(steps, str) else steps + own[name] for name, steps in made.items()}
+    return {"made": dict(made), "played": own, **total}

@@ -7,6 +7,7 @@ for whole episodes; what the environment said in them is masked (``env_mask``), 
 import json
 import logging
 import os
+import shutil
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,8 +23,8 @@ from worldloom.lm.hf import fast_bfloat16, load_model, load_tokenizer, resolve
 from worldloom.lm.replies import Replies
 from worldloom.lm.session import LocalLM, PolicySession
 from worldloom.naming import Naming
-from worldloom.practice.guard import Guard, GuardConfig, share
-from worldloom.practice.improve import guard_of
+from worldloom.practice.guard import Guard, GuardConfig, Verdict, share
+from worldloom.practice.improve import guard_of, publish
 from worldloom.practice.place import Ground, Place, steps_of
 from worldloom.progress import progress
 from worldloom.rollouts import AT_ONCE, asked
@@ -34,6 +35,7 @@ from worldloom.trajectory import Trajectory
 logger = logging.getLogger(__name__)
 
 ROLLOUTS, UPDATES = "rollouts.jsonl", "updates.jsonl"
+PASSED = "passed"  # the weights as they were when the guard last let training go on
 NO_TRL = "GRPO needs TRL: pip install 'worldloom[rl]'"
 
 
@@ -82,14 +84,16 @@ def grpo(
     """Train a policy by the success of its own episodes; ``out/model`` is what comes of it.
 
     ``out/rollouts.jsonl`` keeps every episode, ``out/updates.jsonl`` the reward of each update. Started again it goes
-    on from the last whole checkpoint. The guard looks every ``guard.every`` updates.
+    on from the last whole checkpoint. The guard looks every ``guard.every`` updates; when it says stop, ``out/model``
+    is the policy as it was at the look before that, or before training if there was none.
 
     Args:
         policy: a run of ``worldloom train -s learns=policy``, or its model folder.
 
     Returns:
-        What is written to ``out/train.json``: lineage, ``updates``, ``seconds``, ``reward`` of the first and last
-        update, ``stopped`` (why, if it was), ``real_steps``, ``imagined_steps``.
+        What is written to ``out/train.json``: lineage, ``updates`` (after how many ``out/model`` is), ``stopped`` (why,
+        if it was), and of all that was played: ``updates_played``, ``seconds``, ``reward`` of the first and last
+        update, ``real_steps`` and ``imagined_steps`` (both without the guard's).
 
     Raises:
         ConfigError: TRL is not installed, a setting is out of range, or ``out`` holds a run with others.
@@ -111,8 +115,8 @@ def grpo(
         source = Rollouts(lm, ground, split, config, rollouts, updates, guard_of(out, place, guard))
         trainer = _trainer(out, policy, tasks, source, config)
         trainer.train(resume_from_checkpoint=last_checkpoint(out / "checkpoints"))
-        _save(trainer, lm, policy, out)
-    return _conclude(out, policy, lm, source)
+        kept = _save(trainer, source, policy, out)
+    return _conclude(out, policy, source, kept)
 
 
 def _check_installed() -> None:
@@ -174,14 +178,20 @@ class Rollouts:
         self.updates.append(json.dumps(told))
         self.since += played
 
-    def look(self, update: int) -> bool:
-        """Let the guard look; whether training has to stop."""
+    def look(self, update: int) -> Verdict | None:
+        """What the guard says; None where it does not look."""
         if self.guard is None or update % self.guard.config.every:
-            return False
-        if self.guard.check(update, self.since) == "stop":
+            return None
+        verdict = self.guard.check(update, self.since)
+        if verdict == "stop":
             self.stopped = f"update {update}: too many imagined successes are false in the real environment"
         self.since = []
-        return self.stopped is not None
+        return verdict
+
+    def passed(self) -> int:
+        """After how many updates the guard last let training go on."""
+        checks = self.guard.checks if self.guard else []
+        return max((check["at"] for check in checks if check["verdict"] != "stop"), default=0)
 
 
 def reward(episode: Trajectory) -> float | None:
@@ -217,7 +227,7 @@ def _trainer(out: Path, policy: str, tasks: Sequence[str], source: Rollouts, con
         train_dataset=Dataset.from_dict({"prompt": list(tasks)}),
         processing_class=load_tokenizer(policy),
         rollout_func=source,
-        callbacks=[_callback(source, config)],
+        callbacks=[_callback(source, config, out / PASSED)],
     )
     trainer.remove_callback(PrinterCallback)
     return trainer
@@ -250,8 +260,8 @@ def _arguments(folder: Path, config: GrpoConfig) -> Any:
     )
 
 
-def _callback(source: Rollouts, config: GrpoConfig) -> Any:
-    """Shows progress, and asks the guard after each update."""
+def _callback(source: Rollouts, config: GrpoConfig, passed: Path) -> Any:
+    """Shows progress, asks the guard after each update, and keeps what it lets pass."""
     from transformers import TrainerCallback
 
     class Watch(TrainerCallback):  # type: ignore[misc]
@@ -262,9 +272,12 @@ def _callback(source: Rollouts, config: GrpoConfig) -> Any:
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             newest = [t.outcome == "success" for t in source.since[-config.tasks_per_update * config.samples :]]
             self.advance(1, f"reward {sum(newest) / max(1, len(newest)):.2f}")
-            if source.look(state.global_step):
+            verdict = source.look(state.global_step)
+            if verdict == "stop":
                 control.should_training_stop = True
                 control.should_save = False  # a run that went on from here would not ask the guard again
+            elif verdict:
+                _keep(kwargs["model"], passed)
 
         def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             self.shown.__exit__(None, None, None)
@@ -272,16 +285,31 @@ def _callback(source: Rollouts, config: GrpoConfig) -> Any:
     return Watch()
 
 
-def _save(trainer: Any, lm: LocalLM, policy: str, out: Path) -> None:
-    trainer.save_model(str(out / "model"))
-    lm.chat.tokenizer.save_pretrained(out / "model")
-    base = Path(resolve(policy))
-    Naming.load(base).save(out / "model")
-    lm.role.save(out / "model")
-    Replies.load(base).save(out / "model")
+def _keep(model: Any, folder: Path) -> None:
+    draft = folder.with_suffix(".part")
+    model.save_pretrained(draft)
+    shutil.rmtree(folder, ignore_errors=True)
+    draft.rename(folder)
 
 
-def _conclude(out: Path, policy: str, lm: LocalLM, source: Rollouts) -> dict[str, Any]:
+def _save(trainer: Any, source: Rollouts, policy: str, out: Path) -> int:
+    """Write ``out/model``; after how many updates that is."""
+    base, lm, kept = Path(resolve(policy)), source.lm, trainer.state.global_step
+    if source.stopped:
+        kept = source.passed()
+        publish(out / PASSED if kept else base, out)
+        logger.warning("stopped at %s; the policy is kept as it was after %d updates", source.stopped, kept)
+    else:
+        trainer.save_model(str(out / "model"))
+    if kept:  # the policy from before has all this
+        lm.chat.tokenizer.save_pretrained(out / "model")
+        Naming.load(base).save(out / "model")
+        lm.role.save(out / "model")
+        Replies.load(base).save(out / "model")
+    return int(kept)
+
+
+def _conclude(out: Path, policy: str, source: Rollouts, kept: int) -> dict[str, Any]:
     from worldloom.practice.curve import draw, false_successes
 
     updates = list({record["at"]: record for record in read_records(out / UPDATES)}.values())
@@ -289,7 +317,8 @@ def _conclude(out: Path, policy: str, lm: LocalLM, source: Rollouts) -> dict[str
     seconds = sum(record["seconds"] for record in updates) + time.monotonic() - source.clock
     imagined = source.ground.place.imagined
     found = {
-        **lineage(policy), **lm.role.record(), "method": "grpo", "updates": len(updates), "seconds": round(seconds, 1),
+        **lineage(policy), **source.lm.role.record(), "method": "grpo", "updates": kept,
+        "updates_played": len(updates), "seconds": round(seconds, 1),
         "reward": {"first": updates[0]["reward"], "last": updates[-1]["reward"]},
         "real_steps": 0 if imagined else steps, "imagined_steps": steps if imagined else 0,
         **({"stopped": source.stopped} if source.stopped else {}),
@@ -297,4 +326,5 @@ def _conclude(out: Path, policy: str, lm: LocalLM, source: Rollouts) -> dict[str
     draw(out / "reward.svg", [*updates, *false_successes(source.guard.checks if source.guard else [])])
     write_json(out / "model" / "train.json", found)
     write_json(out / "train.json", found)
+    shutil.rmtree(out / PASSED, ignore_errors=True)
     return found

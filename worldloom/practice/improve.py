@@ -71,7 +71,8 @@ def improve(
 
     Each round has a folder ``out/round-N`` with its rollouts, successes and policy. Stopped at any moment it goes on
     where it was. Where a world model answers, a guard replays some of its successes in the real environment; when it
-    says stop, the round is not learnt from.
+    says stop, the round is not learnt from, and ``out/model`` is the policy that learnt from the rounds before: in
+    round 1 the one that played it. An agent that is no policy leaves no ``out/model`` there.
 
     Args:
         agent: who plays the first round: a policy, which is trained on, or any agent that samples, such as a language
@@ -80,8 +81,9 @@ def improve(
         data: episodes to learn from in each round, too, such as those that the policy was first trained on.
 
     Returns:
-        {"rounds": [{"round", "success", "kept", "steps", "guard"}], "stopped" (why, if it was), "real_steps",
-        "imagined_steps"}; also in ``out/improve.json``.
+        {"rounds": [{"round", "success", "kept", "steps", "guard"}], "stopped" (why, if it was), "policy": what
+        ``out/model`` is, {"model", "rounds": how many it learnt from} (absent if there is none), "real_steps",
+        "imagined_steps" (both without the guard's)}; also in ``out/improve.json``.
 
     Raises:
         ConfigError: settings out of range, or ``out`` holds a run with others.
@@ -147,7 +149,10 @@ class _Run:
                 break
             as_before = agent.params if agent.name == "policy" else {}
             agent = AgentSpec("policy", {**as_before, "model": self._learn(number).as_posix()})
-            self._publish(number)
+        if agent.name == "policy":  # the last one that played, or was just trained
+            publish(Path(resolve(agent.params["model"])), self.out)
+            learnt = len(found["rounds"]) - ("stopped" in found)
+            found["policy"] = {"model": agent.params["model"], "rounds": learnt}
         self._draw(found["rounds"])
         steps = sum(told["steps"] for told in found["rounds"])
         imagined = self.ground.place.imagined
@@ -201,17 +206,17 @@ class _Run:
     def _policy(self, number: int) -> Path:
         return self.folder(number) / "policy"
 
-    def _publish(self, number: int) -> None:
-        """Make ``out/model`` the newest policy."""
-        draft, target = self.out / "model.part", self.out / "model"
-        shutil.rmtree(draft, ignore_errors=True)
-        shutil.copytree(self._policy(number) / "model", draft, copy_function=_link)
-        shutil.rmtree(target, ignore_errors=True)
-        draft.rename(target)
+
+def publish(model: Path, out: Path) -> None:
+    """Make ``out/model`` a model folder's twin, whose weights lie on the disk once where the file system allows it."""
+    draft, target = out / "model.part", out / "model"
+    shutil.rmtree(draft, ignore_errors=True)
+    shutil.copytree(model, draft, copy_function=_link)
+    shutil.rmtree(target, ignore_errors=True)
+    draft.rename(target)
 
 
 def _link(source: str, target: str) -> None:
-    """Weights need not lie on the disk twice."""
     try:
         os.link(source, target)
     except OSError:

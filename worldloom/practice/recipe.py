@@ -17,6 +17,7 @@ from worldloom.envs import EnvSpec
 from worldloom.errors import ConfigError, suggest
 from worldloom.origin import Origin
 from worldloom.practice.compare import utility
+from worldloom.practice.cost import cost_of, record_of
 from worldloom.practice.guard import GuardConfig
 from worldloom.practice.improve import ImproveConfig, improve
 from worldloom.practice.place import Place
@@ -27,9 +28,11 @@ logger = logging.getLogger(__name__)
 
 Stage = Mapping[str, Any]
 Record = dict[str, Any]
+NOTHING = {"real_steps": 0, "imagined_steps": 0}
 KEYS = ("name", "stages", "arms", "gain", "measure")
-KEPT = ("success_rate", "episodes", "kept", "rounds", "stopped", "real_steps", "imagined_steps", "trajectories",
-        "tokens_seen", "seconds", "updates", "reward", "steps", "base", "learns")  # fmt: skip
+KEPT = ("success_rate", "episodes", "kept", "rounds", "stopped", "policy", "real_steps", "imagined_steps",
+        "trajectories", "tokens_seen", "seconds", "updates", "updates_played", "reward", "steps", "base",
+        "learns")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,8 @@ def run(path: Path, out: Path, *, use: Mapping[str, Path] | None = None, workers
         use: folders of finished runs that take the place of stages, such as a world model that is there already.
 
     Returns:
-        ``{"stages": {name: what it told}}``, and for a recipe with arms what ``out/metrics.json`` holds.
+        ``{"stages": {name: what it told}}``, and for a recipe with arms what ``out/metrics.json`` holds; an arm that
+        goes back to a stage which was stopped says so under ``stopped``, {stage: why}.
 
     Raises:
         ConfigError: the file is wrong, or ``out`` holds a run of another one.
@@ -147,7 +151,7 @@ def run(path: Path, out: Path, *, use: Mapping[str, Path] | None = None, workers
     found: Record = {"name": recipe.name, "stages": {name: _short(record) for name, record in told.items()}}
     if recipe.arms:
         found |= {"environment": recipe.measure["env"], "split": recipe.measure["split"]}
-        found["utility"] = _measured(recipe, out, places, told, workers)
+        found["utility"] = _measured(recipe, out, places, workers)
         found["provenance"] = origin.told()
         write_json(out / "metrics.json", found)
     return found
@@ -164,21 +168,30 @@ def _short(record: Record) -> Record:
     return {key: record[key] for key in KEPT if key in record}
 
 
-def _measured(
-    recipe: Recipe, out: Path, places: Mapping[str, Path], told: Mapping[str, Record], workers: int
-) -> Record:
+def _measured(recipe: Recipe, out: Path, places: Mapping[str, Path], workers: int) -> Record:
     asked = dict(recipe.measure)
     env = EnvSpec(asked.pop("env"), asked.pop("options", {}))
-    arms = {name: agent_of(resolved(policy, places)) for name, policy in recipe.arms.items()}
-    made = {name: _cost(recipe.needs(policy), recipe, told) for name, policy in recipe.arms.items()}
-    return utility(out / "measure", env, arms, made=made, gain=recipe.gain, workers=workers, **asked)
+    arms = {name: player(recipe, policy, places) for name, policy in recipe.arms.items()}
+    made = {name: cost_of(agent.params["model"]) if agent.name == "policy" else NOTHING for name, agent in arms.items()}
+    found = utility(out / "measure", env, arms, made=made, gain=recipe.gain, workers=workers, **asked)
+    for name, policy in recipe.arms.items():
+        if stopped := _stopped(recipe.needs(policy), places):
+            found["arms"][name]["stopped"] = stopped
+    return found
 
 
-def _cost(names: Sequence[str], recipe: Recipe, told: Mapping[str, Record]) -> dict[str, int]:
-    """Steps that were played for all that an arm goes back to, as far as this run played them."""
-    played = [(recipe.stages[name]["do"], told[name]) for name in names if name in told]
-    real = [record.get("steps" if kind == "collect" else "real_steps", 0) for kind, record in played]
-    return {"real_steps": sum(real), "imagined_steps": sum(record.get("imagined_steps", 0) for _, record in played)}
+def player(recipe: Recipe, policy: Any, places: Mapping[str, Path]) -> AgentSpec:
+    """Who plays for an arm: where improvement stopped before it made a policy, the agent that it began with."""
+    name = policy.removeprefix("@") if isinstance(policy, str) else ""
+    told = (record_of(places[name]) if name in places else None) or {}
+    if "stopped" in told and not (places[name] / "model").is_dir():
+        policy = recipe.stages[name]["agent"]
+    return agent_of(resolved(policy, places))
+
+
+def _stopped(names: Sequence[str], places: Mapping[str, Path]) -> dict[str, str]:
+    records = {name: record_of(places[name]) or {} for name in names}
+    return {name: record["stopped"] for name, record in records.items() if "stopped" in record}
 
 
 def agent_of(text: str | Mapping[str, Any]) -> AgentSpec:

@@ -89,11 +89,13 @@ def _wanted(episode: Trajectory, keep: Keep) -> bool:
 
 
 def sureness(episode: Trajectory) -> float:
-    """The probability of all that a world model said in an episode, by which rollouts are judged elsewhere, too.
+    """The probability of all that a world model said in an episode, by which rollouts are judged elsewhere, too. A step
+    from which it broke off says nothing.
 
     Raises:
         ConfigError: the model does not tell how sure it is.
     """
-    if any(step.confidence is None and not step.anchored for step in episode.steps):
+    said = [step for step in episode.steps if not step.anchored and not step.reason]
+    if any(step.confidence is None for step in said):
         raise ConfigError("these episodes do not tell how sure their world was; leave least_confidence out")
-    return math.exp(min(0.0, sum(step.confidence["logprob"] for step in episode.steps if step.confidence)))
+    return math.exp(min(0.0, sum(step.confidence["logprob"] for step in said if step.confidence)))
