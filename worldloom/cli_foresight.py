@@ -126,9 +126,11 @@ def _tell(metrics: dict[str, Any], out: Path, record: Path | None) -> None:
 @app.command(rich_help_panel=PANEL)
 def rehearse(
     agent: Annotated[str, typer.Argument(help="The agent: NAME or NAME:KEY=VALUE,KEY=VALUE.")],
-    world: Annotated[str, typer.Argument(help="The world model; see `worldloom evaluate --help`.")],
-    data: Annotated[Path, typer.Option(help="Episodes whose beginnings are the tasks.")],
+    world: Annotated[str, typer.Argument(help="A world package, or a world model; see `worldloom evaluate --help`.")],
     out: Out,
+    data: Annotated[
+        Path | None, typer.Option(help="Episodes whose beginnings are the tasks; a world package has its own.")
+    ] = None,
     limits: Annotated[Path | None, typer.Option(help="YAML file with limits; see docs/rehearse.md.")] = None,
     seen: Annotated[
         Path | None, typer.Option(help="Episodes that the world was trained on; by default those it noted.")

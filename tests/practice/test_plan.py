@@ -40,6 +40,57 @@ def test_the_soonest_success_is_followed_and_equal_histories_are_imagined_once()
     assert len({*lm.asked}) == len(lm.asked) == episode.agent.plans[0]["steps"]
 
 
+class Eager(Agent):
+    """Sells at once."""
+
+    name = "eager"
+
+    def begin(self, start: Start) -> None:
+        pass
+
+    def act(self, observation: str) -> Decision:
+        return Decision("sell")
+
+
+class EagerLM(ExactLM):
+    """Says that a sale at once succeeds; it is not as sure of that as of all else."""
+
+    def __init__(self, at_once: float, sure: float):
+        super().__init__(sure)
+        self.at_once = at_once
+
+    def answer(self, session: Session, action: str) -> str:
+        return "Sold. [SUCCESS]" if self._at_once(session, action) else session.really(action)
+
+    def sure_of(self, session: Session, action: str) -> float:
+        return self.at_once if self._at_once(session, action) else self.sure
+
+    def _at_once(self, session: Session, action: str) -> bool:
+        return action == "sell" and not session.history
+
+
+@pytest.mark.parametrize(
+    ("at_once", "sure", "plan", "trust", "steps"),
+    [
+        (0.1, 0.9, ["take blue", "sell"], 0.81, 3),  # the sale at once is foreseen first, and hardly believed
+        (0.85, 0.9, ["sell"], 0.85, 3),  # more probable than 0.9 x 0.9, which had to be looked at
+        (0.9, 0.9, ["sell"], 0.9, 2),  # what is 0.9 after one step cannot come to more: it is not gone on with
+        (0.25, 0.5, ["sell"], 0.25, 3),  # as probable as the other, 0.5 x 0.5, and sooner
+    ],
+)
+def test_a_foreseen_success_is_worth_its_probability(
+    at_once: float, sure: float, plan: list[str], trust: float, steps: int
+) -> None:
+    lm, search = EagerLM(at_once, sure), Search(width=2, depth=4)
+    planner = Planner(Eager(), lm, search, STARTS, admissible=lambda: ["take blue"])
+    planner.begin(Start("2", "A customer comes.", None, 0))
+    first = planner.act("A customer comes.")
+    assert [first.action, *(step.decision.action for step in planner._left)] == plan
+    (told,) = planner.plans
+    assert (told["success"], told["steps"]) == (True, steps)
+    assert told["trust"] == pytest.approx(trust)
+
+
 class Lost(Agent):
     """Takes red for ever."""
 

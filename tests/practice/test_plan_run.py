@@ -42,7 +42,8 @@ def test_arms_gains_and_foresight(winners: str, tmp_path: Path) -> None:
         assert (arm["n_tasks"], arm["real_steps"], arm["imagined_steps"]) == (6, 12, imagined)
     gain = found["utility"]["gain"]
     assert (gain["value"], gain["low"], gain["high"], gain["arm"]) == (0.0, -unseen(6), unseen(6), LABEL)
-    assert gain["fewer_steps"]["value"] == 0.0
+    assert (gain["fewer_steps"]["value"], gain["best_of"]) == (0.0, 1)
+    assert found["overlap"] == {"tasks": 0, "of": 6}  # the world was made of tasks of another split
     told = found["planning"][f"{WHO}, {LABEL}"]
     assert (told["look_aheads"], told["foreseen_successes"]) == (6, 6)
     assert told["tasks_won_of_those_foreseen"]["value"] == pytest.approx(1 / 3)
@@ -52,6 +53,17 @@ def test_arms_gains_and_foresight(winners: str, tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError, match="holds a run with other settings"):
         plan(out, winners, KIOSK, [SELLER], [Search(width=2, depth=3, cost=9)], **SETTINGS)
+
+
+def test_the_best_of_several_says_so_and_costs_are_those_that_were(winners: str, tmp_path: Path) -> None:
+    searches = [Search(width=1, depth=3, cost=50), Search(width=1, depth=1, cost=3)]
+    found = plan(tmp_path, winners, KIOSK, [SELLER], searches, **{**SETTINGS, "tasks": 2})
+    gain = found["utility"]["gain"]
+    assert (gain["value"], gain["best_of"], gain["arm"]) == (0.0, 2, "best of 1, depth 1, cost 3")  # the cheaper one
+    # Two steps an episode are foreseen, at once or one after the other; neither comes to its cost.
+    used = {name: arm["imagined_steps"] for name, arm in found["utility"]["arms"].items()}
+    assert used == {f"{WHO}, alone": 0, f"{WHO}, {searches[0].label}": 4, f"{WHO}, {searches[1].label}": 4}
+    assert "the best of 2" in (tmp_path / "report.html").read_text()
 
 
 def test_the_command(winners: str, tmp_path: Path) -> None:

@@ -7,18 +7,19 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.practice.kiosk import ExactLM, GivingLM, Kiosk, Seller, SellingLM
+from tests.practice.kiosk import ExactLM, GivingLM, Kiosk, Seller, SellingLM, Session
 from worldloom.agents import AgentSpec
 from worldloom.cli import app
 from worldloom.envs import EnvSpec
 from worldloom.errors import ConfigError
+from worldloom.package import PackagedWorld, checked, write_manifest
 from worldloom.practice import rehearse_run
 from worldloom.practice.limits import Limits, judged, read_limits
 from worldloom.practice.rehearse import seen_kinds, swap
 from worldloom.practice.rehearse_run import World, rehearse, told
 from worldloom.rollout import rollout
-from worldloom.runs import read_json
-from worldloom.trajectory import EnvRef, Step, TaskRef, Trajectory, write
+from worldloom.runs import read_json, write_json
+from worldloom.trajectory import EnvRef, Step, TaskRef, Trajectory, read, write
 
 SELLER = "tests.practice.kiosk:Seller"
 Run = Callable[..., dict[str, Any]]
@@ -84,6 +85,94 @@ def test_a_world_in_which_every_sale_succeeds_is_caught_by_swapped_actions_and_b
     assert (found["success"], found["idle_success"], found["swapped_success"]) == (1.0, 0.0, 1.0)
     assert found["false_success"] == pytest.approx(4 / 6, abs=1e-3)  # red was wanted in two tasks of six
     assert unmet(report) == ["max_swapped_success", "max_false_success"]
+
+
+@pytest.mark.parametrize(
+    ("jammed", "replays", "false"),
+    [
+        (["3"], {"confirmed": 1, "refuted": 4, "broken": 1}, 0.8),  # red was wanted in tasks 0 and 3
+        ([str(n) for n in range(6)], {"confirmed": 0, "refuted": 0, "broken": 6}, None),
+    ],
+)
+def test_a_replay_that_broke_refutes_nothing(
+    run: Run, tmp_path: Path, jammed: list[str], replays: dict[str, int], false: float | None
+) -> None:
+    real = EnvSpec("tests.practice.kiosk:Jammed", {"tasks": jammed})
+    report = run(SellingLM(), ["red"], Limits(max_swapped_success=None, max_false_success=0.9), env=real, workers=1)
+    assert report["replays"] == replays
+    assert values(report).get("false_success") == false
+    assert unmet(report) == ([] if false else ["max_false_success"])  # of nothing that is known there is no share
+    assert ", ".join(f"{n} {name}" for name, n in replays.items()) in told(report)
+    assert "replays: broken" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_tasks_that_the_world_learnt_are_told(data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    world = World(f"retrieval:{data}", data)
+    report = rehearse(tmp_path / "out", AgentSpec(SELLER), world, Limits(), tasks=4, max_steps=3)
+    assert report["overlap"] == {"tasks": 4, "of": 4}
+    assert "was trained on 4 of the 4 tasks that it is rehearsed on" in caplog.text
+    assert "replays" not in report
+
+
+RULES = "Be kind to customers.\n\n"
+
+
+class ToldLM(ExactLM):
+    """Keeps what it is told of the beginnings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: set[str] = set()
+
+    def session(self, initial_context: str | None, initial_observation: str, env: str | None = None) -> Session:
+        self.told.add(initial_observation)
+        return super().session(initial_context, initial_observation, env)
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A world that learnt task 0 and 1, of four; all its episodes began with the same rules."""
+    folder = tmp_path / "package"
+    tasks = [("0", "train"), ("1", "train"), ("2", "test"), ("3", "test")]
+    episodes = [rollout(Kiosk(), Seller(), task, split=split, max_steps=8) for task, split in tasks]
+    write(folder / "starts.jsonl", [episode.model_copy(update={"steps": []}) for episode in episodes])
+    write(folder / "work" / "data" / "train.jsonl", episodes[:2])
+    write_json(folder / "model" / "train.json", {"data": [str(folder / "work" / "data" / "train.jsonl")]})
+    write_manifest(folder, "kiosk-logs", "kiosk", RULES)
+    return folder
+
+
+def test_a_package_brings_its_tasks_and_what_they_all_began_with(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lm = ToldLM()
+    monkeypatch.setattr(rehearse_run, "load_world", lambda folder: PackagedWorld(package, checked(package), lm, {}))
+    agent, limits = AgentSpec(SELLER, {"order": ["blue"]}), Limits(min_success=0.5)
+    report = rehearse(tmp_path / "out", agent, World(str(package)), limits, max_steps=6)
+    # Held out are task 2, which wants blue, and task 3, which wants red.
+    assert (report["n_tasks"], report["passed"], report["overlap"]) == (2, True, {"tasks": 0, "of": 2})
+    assert (values(report)["success"], values(report)["new_actions"]) == (0.5, 0.0)
+    for file in ("agent.jsonl", "idle.jsonl", "swapped.jsonl"):
+        played = read(tmp_path / "out" / file)
+        assert [t.task.id for t in played] == ["2", "3"]
+        assert {(t.env.name, t.initial_observation) for t in played} == {
+            ("world-model:kiosk-logs", RULES + "A customer comes.")
+        }
+    assert lm.told == {"A customer comes."}
+    # Logs as they were before the rules were taken away are not told these twice.
+    whole = [rollout(Kiosk(), Seller(), task, split="train", max_steps=8) for task in ("0", "1")]
+    told_again = [t.model_copy(update={"initial_observation": RULES + t.initial_observation}) for t in whole]
+    write(tmp_path / "whole.jsonl", told_again)
+    report = rehearse(tmp_path / "again", agent, World(str(package), tmp_path / "whole.jsonl"), limits, max_steps=6)
+    assert report["overlap"] == {"tasks": 2, "of": 2}
+    assert {t.initial_observation for t in read(tmp_path / "again" / "agent.jsonl")} == {RULES + "A customer comes."}
+    assert lm.told == {"A customer comes."}
+
+
+def test_without_a_package_beginnings_have_to_be_given(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"runs/model is no world package, .*: give episodes \(--data\)"):
+        rehearse(tmp_path / "out", AgentSpec(SELLER), World("runs/model"), Limits())
+    assert not (tmp_path / "out").exists()
 
 
 def test_where_a_world_is_not_to_be_trusted(run: Run, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from worldloom.agents.base import HELD_BACK
 from worldloom.errors import ConfigError
 from worldloom.practice.calibrate import judge
 from worldloom.practice.truth import _left, truth_of
-from worldloom.practice.verify import Check, VerifiedAgent
+from worldloom.practice.verify import Check, VerifiedAgent, followed
 from worldloom.rollout import rollout
 from worldloom.trajectory import Trajectory
 from worldloom.world import Start
@@ -110,6 +110,49 @@ def test_what_was_foreseen_before_is_not_imagined_again() -> None:
         agent = VerifiedAgent(Seller(), lm, Check(["sell"], budget=budget), STARTS, memo=memo)
         rollout(Kiosk(), agent, "2", max_steps=8)
         assert (agent.refusals, len(lm.asked), agent.verdicts[0]["steps"]) == (held, 2, 1)
+
+
+def test_with_a_closing_action_it_is_not_imagined_again_and_with_a_horizon_it_is() -> None:
+    for how, asked in (({"closing": "sell"}, 6), ({"horizon": 1}, 12)):
+        lm, memo = ExactLM(), {}
+        for _ in range(2):  # three colours are taken, each followed by a sale
+            agent = VerifiedAgent(Seller(), lm, Check(["take *"], **how), STARTS, memo=memo)
+            rollout(Kiosk(), agent, "2", max_steps=8)
+            assert [verdict["steps"] for verdict in agent.verdicts] == [2, 2, 2]
+        assert len(lm.asked) == asked
+
+
+def test_what_really_followed_is_noted_where_an_action_was_let_through() -> None:
+    seen = []
+    agent = VerifiedAgent(Seller(), SellingLM(), Check(["take *", "sell"], closing="sell", budget=0, dry_run=True),
+                          STARTS, on_verdict=seen.append)  # fmt: skip
+    episode = rollout(Kiosk(), agent, "2", max_steps=8)
+    # The world foresaw success of both; red was not wanted, and only the sale says so.
+    assert [(v["action"], v["chance"], v.get("followed")) for v in seen] == [
+        ("take red", 1.0, {"observation": "You take red."}),
+        ("sell", 1.0, None),  # the agent never sees how its episode ends
+    ]
+    assert [v["followed"] for v in followed(episode)] == [
+        {"observation": "You take red."}, {"observation": "Sold.", "terminal": "failure"},
+    ]  # fmt: skip
+
+
+def test_what_was_held_back_was_followed_by_nothing() -> None:
+    episode, _ = played("1", ExactLM())
+    assert [(v["held"], v.get("followed")) for v in followed(episode)] == [
+        (True, None), (False, {"observation": "Sold.", "terminal": "success"}),
+    ]  # fmt: skip
+    assert followed(rollout(Kiosk(), Seller(), "1", max_steps=8)) == []  # an agent that is not verified
+
+
+def test_of_long_texts_the_beginning_is_noted() -> None:
+    class Wordy(Kiosk):
+        def _text(self, verb: str, colour: str) -> str:
+            return super()._text(verb, colour) + "." * 300
+
+    agent = VerifiedAgent(Seller(), ExactLM(), Check(["take *"], dry_run=True), STARTS)
+    rollout(Wordy(), agent, "1", max_steps=2)
+    assert agent.verdicts[0]["followed"]["observation"] == "You take red." + "." * 187
 
 
 def test_kinds_of_actions_are_not_evaded_by_capitals_or_spaces() -> None:

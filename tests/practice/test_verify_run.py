@@ -13,7 +13,7 @@ from worldloom.evaluate.stats import unseen
 from worldloom.practice.verify import Check
 from worldloom.practice.verify_run import verify
 from worldloom.rollout import rollout
-from worldloom.runs import read_json
+from worldloom.runs import read_json, read_records
 from worldloom.trajectory import write
 
 KIOSK = EnvSpec("tests.practice.kiosk:Kiosk")
@@ -61,6 +61,7 @@ def test_every_arm_is_as_worked_out_by_hand(run: Path) -> None:
     # Both agents win a third; of two, the second in rank is the middle, and of budgets alike the smaller is the best.
     gain = utility["gain"]
     assert (gain["value"], gain["n"], gain["agent"], gain["budget"]) == (0.0, 6, SECOND, 1)
+    assert gain["best_of"] == 2
     assert (gain["low"], gain["high"]) == (-unseen(6), unseen(6))  # the second seller sells the same in all arms
     assert utility["gains"][FIRST]["1"]["low"] < 0 < utility["gains"][FIRST]["1"]["high"]
 
@@ -78,7 +79,16 @@ def test_started_again_it_goes_on_and_refuses_other_settings(run: Path, losers: 
         verify(run, model, KIOSK, SELLERS, Check(["sell"]), [0, 1], threshold=0.5, **SETTINGS)
 
 
-def test_the_threshold_is_chosen_on_other_episodes(losers: Path, tmp_path: Path) -> None:
+def test_what_really_followed_stands_in_the_log(run: Path) -> None:
+    verdicts = [v for record in read_records(run / "arms.jsonl") for v in record["verdicts"]]
+    assert all(("followed" in v) is not v["held"] for v in verdicts)
+    ends = [v["followed"]["terminal"] for v in verdicts if "followed" in v]
+    assert (ends.count("success"), ends.count("failure")) == (4, 8)  # the dry runs of both sellers
+
+
+def test_the_threshold_is_chosen_on_other_episodes(
+    losers: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     out = tmp_path / "run"
     found = verify(
         out, f"retrieval:{losers}", KIOSK, SELLERS[:1], Check(["sell"]), [0, 2], calibrate=losers, **SETTINGS
@@ -88,6 +98,10 @@ def test_the_threshold_is_chosen_on_other_episodes(losers: Path, tmp_path: Path)
     assert told == {"threshold": 0.0, "n": 6, "right": 0, "refusals": {"right": 0, "wrong": 0}}
     assert found["utility"]["arms"][f"{FIRST}, budget 2"]["refusals"] == {"right": 0, "wrong": 0, "unknown": 0}
     assert found["utility"]["gain"]["value"] == 0.0
+    # The world is made of the very episodes that it is calibrated on, and of none of the tasks that are played.
+    assert found["verification"]["calibration"]["overlap"] == {"tasks": 6, "of": 6}
+    assert found["overlap"] == {"tasks": 0, "of": 6}
+    assert "was trained on 6 of the 6 tasks that it is calibrated on" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,9 @@ from worldloom.evaluate.budget import Budget
 from worldloom.evaluate.confidence import TARGET
 from worldloom.evaluate.consistency import REAL, W2R, Realities, play_real, run_imagined
 from worldloom.evaluate.metrics import RECORDS, measured, publish
-from worldloom.evaluate.one_step import answer_episode, score_episodes, verify_episodes
+from worldloom.evaluate.one_step import answer_episode, recorded, score_episodes, verify_episodes
 from worldloom.evaluate.rollouts import KIND, name_of, score_rollouts, steady_kinds
-from worldloom.lineage import files_of, training_of, weights_of
+from worldloom.lineage import Task, files_of, overlaps, tasks_of, training_of, weights_of
 from worldloom.origin import Origin
 from worldloom.progress import progress
 from worldloom.rollout import MAX_STEPS
@@ -112,6 +112,8 @@ def evaluate(
     }  # fmt: skip
     open_run(out, {"stage": "evaluate", **_plain(asked), **_free(rollouts, logs, minutes)})
     origin = Origin(out)
+    played = {Task.of(installed.name, split, job.task_id) for job in jobs} if installed else ()
+    known = overlaps(model, agents, [*tasks_of(real), *played])
     each = minutes / (1 + rollouts) if minutes is not None else None
     records = score_all(out / RECORDS, lm, real, Budget(out / RECORDS, "one_step", each), exact_only)
     if rollouts:
@@ -119,7 +121,7 @@ def evaluate(
         records += score_rollouts(out / RECORDS, lm, real, steady, Budget(out / RECORDS, KIND, each))
     if env and jobs:
         records = [*records, *_played(out, lm, play_real(out, env, jobs, workers), anchors)]
-    about = {"name": name or out.name, **_about(model, installed, split, real), **_prompt(lm)}
+    about = {"name": name or out.name, **_about(model, installed, split, real), **_prompt(lm), **known}
     return publish(out, {**about, **measured(records, risk), "provenance": origin.told()}, records)
 
 
@@ -245,7 +247,7 @@ def _scored(lm: Any, missing: Mapping[str, Trajectory], exact_only: bool) -> Ite
         except ProtocolError as error:  # too long, or of a text that the protocol cannot say
             logger.warning("task %r is left out: %s", trajectory.task.id, error)
             yield [{"kind": "one_step", "key": name, "task_id": trajectory.task.id, "agent": label(trajectory),
-                    "steps": [], "left_out": len(trajectory.steps), "error": str(error)}]  # fmt: skip
+                    "steps": [], "left_out": recorded(trajectory), "error": str(error)}]  # fmt: skip
     for batch in batches([len(encoded.input_ids) for _, _, encoded in fitting]):
         yield (verify_episodes if exact_only else score_episodes)(lm, [fitting[index] for index in batch])
 

@@ -41,6 +41,12 @@ class Recorded(Replay):
         return super().act(observation)
 
 
+def _saying(action: str) -> Recorded:
+    agent = Recorded([action])
+    agent.begin(AgentStart("", "", None, 0))
+    return agent
+
+
 class Follower:
     """Hears what really happens, and imagines from there.
 
@@ -51,7 +57,8 @@ class Follower:
         env: the environment that a model of several is to imagine.
         samples: draw so many answers (at temperature 1) to tell the chance of success; 0 asks for probabilities where
             the model is here, and takes the greedy answer where it is not.
-        memo: what was foreseen before, by history and action; shared by followers, none of it is imagined again.
+        memo: what was foreseen before, by history, action and closing action; shared by followers, none of it is
+            imagined again. What is foreseen with a horizon is not kept there, since it depends on the agent.
     """
 
     def __init__(
@@ -83,18 +90,19 @@ class Follower:
         except ProtocolError:
             self.session = None
 
-    def foresee(self, action: str, agent: Agent, horizon: int = 0) -> Foreseen:
-        """Imagine an action, and up to ``horizon`` more that a copy of the agent takes after it.
+    def foresee(self, action: str, agent: Agent, horizon: int = 0, closing: str | None = None) -> Foreseen:
+        """Imagine an action, and up to ``horizon`` more that a copy of the agent takes after it, or else ``closing``.
 
         What the model reads of the history stays read. Without a horizon, what was foreseen here before is told again.
         """
         if self.session is None:
             return Foreseen(None)
-        place = (*self._history, action)
+        place = (*self._history, action, closing)
         if not horizon and place in self.memo:
             return self.memo[place]
+        walker, steps = (agent, horizon) if closing is None else (_saying(closing), 1)
         try:
-            found = self._foresee(self.session, action, agent, horizon)
+            found = self._foresee(self.session, action, walker, steps)
         except ContextOverflow:
             found = Foreseen(None)
         if not horizon:

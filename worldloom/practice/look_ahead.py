@@ -51,7 +51,8 @@ class Asked(NamedTuple):
 
 
 def rank(node: Node) -> tuple[int, float]:
-    """How promising a history is that has not ended: how many different things it has seen, then its probability."""
+    """How promising a history is while no success is foreseen: how many different things it has seen, then its
+    probability. A success is worth its probability alone; see ``Planner``."""
     return len({step.observation for step in node.steps}), node.logprob
 
 

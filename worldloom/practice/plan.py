@@ -2,8 +2,10 @@
 
 Best-of-N: ``width`` copies of the agent, which differ in what they do at random, go on side by side. Beam: at each
 depth every history that is kept branches, and the ``width`` best are kept. All histories with the same actions are one,
-and share what the model has read. A plan is a history that the model says succeeds, the soonest one; it is worth the
-probability that the model gives to all answers on its way. It is followed as long as reality says what was imagined.
+and share what the model has read. A plan is a history that the model says succeeds. It is worth the probability that
+the model gives to all answers on its way; of several the most probable is taken, and of those alike the soonest. A
+history only becomes less probable as it goes on, so those that are not more probable than a success found are given up.
+A plan is followed as long as reality says what was imagined.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -156,15 +158,22 @@ class Planner(Agent):
                 if not children:  # nothing more fits the model's window
                     break
                 ended += [node for node in children if node.terminal]
-                live = sorted((node for node in children if not node.terminal), key=rank, reverse=True)[: search.width]
-                if not live or self._won(ended):
+                live = self._kept([node for node in children if not node.terminal], self._won(ended))
+                if not live:
                     break
         return self._chosen(self._won(ended), [*live, *ended], spent)
 
     def _won(self, ended: Sequence[Node]) -> Node | None:
-        """The foreseen success that is the most probable; all of them are of the same depth."""
+        """The foreseen success that is the most probable; of those alike the soonest, which was found first."""
         won = [node for node in ended if node.terminal == "success" and node.trust >= self.search.trust]
         return max(won, key=lambda node: node.logprob, default=None)
+
+    def _kept(self, live: Sequence[Node], won: Node | None) -> list[Node]:
+        """The histories that go on; once a success is foreseen, those that may still become a more probable one."""
+        if won is None:
+            return sorted(live, key=rank, reverse=True)[: self.search.width]
+        better = [node for node in live if node.logprob > won.logprob]
+        return sorted(better, key=lambda node: node.logprob, reverse=True)[: self.search.width]
 
     def _chosen(self, won: Node | None, nodes: Sequence[Node], spent: int) -> list[Imagined]:
         best = won or max((node for node in nodes if not node.terminal), key=rank, default=None)

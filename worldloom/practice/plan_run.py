@@ -11,7 +11,7 @@ from worldloom.collect import choose_tasks
 from worldloom.envs import EnvSpec
 from worldloom.errors import ConfigError
 from worldloom.evaluate.stats import interval
-from worldloom.lineage import files_of, weights_of
+from worldloom.lineage import Task, files_of, overlaps, weights_of
 from worldloom.lm.base import WorldLM, open_lm
 from worldloom.origin import Origin
 from worldloom.practice import arms as played
@@ -43,7 +43,8 @@ def plan(
     """Let each agent play the same real tasks alone and with each look-ahead.
 
     ``out`` gets ``arms.jsonl`` (episodes, with their plans), ``metrics.json`` and ``report.html``. Started again it
-    goes on.
+    goes on. ``overlap`` says how many of the tasks the world model was trained on, as far as that is known; where it is
+    some, a warning does too.
 
     Args:
         admissible: propose first actions from what the real environment says to be possible.
@@ -63,9 +64,10 @@ def plan(
         "admissible": admissible, "fingerprint": fingerprint(files_of(model, None)), **weights_of(agents),
     })  # fmt: skip
     origin = Origin(out)
+    known = overlaps(model, agents, {Task.of(installed.name, split, task) for task in tasks_of.ids})
     arms = _arms(open_lm(model), installed.name, named, searches, admissible)
     records = played.play_arms(out / ARMS, arms, tasks_of, workers)
-    head = {**about(name or out.name, model, installed, split), "searches": told, "admissible": admissible}
+    head = {**about(name or out.name, model, installed, split), "searches": told, "admissible": admissible, **known}
     return publish(out, {**head, **measured(records, list(named), searches), "provenance": origin.told()})
 
 
@@ -96,9 +98,10 @@ def arm_name(agent: str, search: Search | None = None) -> str:
 def measured(records: Sequence[Record], agents: Sequence[str], searches: Sequence[Search]) -> Record:
     """The parts ``utility`` and ``planning`` of ``metrics.json``, from the records of all arms.
 
-    ``gain`` is that of the look-ahead with the most successes (of several, the cheapest) for the first agent.
-    ``fewer_steps`` is how many real steps a task took less than alone, episodes that did not succeed counted as they
-    are.
+    ``gain`` is that of the look-ahead with the most successes (of several, the cheapest) for the first agent; it is
+    the best of ``best_of``, and so a little flattered. ``fewer_steps`` is how many real steps a task took less than
+    alone, episodes that did not succeed counted as they are. ``imagined_steps`` of an arm were really imagined; the
+    look-ahead's ``cost`` only bounds them.
     """
     arms = played.by_arm(records)
     found = {name: played.rates(of, sum(p["steps"] for p in played.notes(of, "plans"))) for name, of in arms.items()}
@@ -111,7 +114,11 @@ def measured(records: Sequence[Record], agents: Sequence[str], searches: Sequenc
             gains.setdefault(agent, {})[search.label] = {**(played.gain(arm, alone) or {}), "fewer_steps": fewer}
     own = gains[agents[0]]
     best = max(sorted(searches, key=lambda s: s.cost), key=lambda s: float(own[s.label]["value"])).label
-    utility = {"arms": found, "gains": gains, "gain": {**own[best], "agent": agents[0], "arm": best}}
+    utility = {
+        "arms": found,
+        "gains": gains,
+        "gain": {**own[best], "agent": agents[0], "arm": best, "best_of": len(own)},
+    }
     return {"utility": utility, "planning": {name: _foresight(of) for name, of in arms.items() if _plans(of)}}
 
 

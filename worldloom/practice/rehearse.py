@@ -56,10 +56,16 @@ def measured(found: Rehearsed, seen: set[str] | None, unsure_below: float) -> Re
     }
     if seen is not None:
         told["new_actions"] = _steps(episodes, lambda step: True, lambda step: kind_of(step.action).name not in seen)
-    if found.real is not None:
-        replays = [found.real[t.task.id] for t in episodes if t.outcome == "success" and t.task.id in found.real]
-        told["false_success"] = _share(replays, lambda t: t.outcome != "success")
+    known = [t for t in replays_of(found) if t.error is None]
+    told["false_success"] = _share(known, lambda t: t.outcome != "success")
     return {name: value for name, value in told.items() if value is not None}
+
+
+def replays_of(found: Rehearsed) -> list[Trajectory]:
+    """What came in reality of the imagined successes; nothing where there is no real environment. A replay that broke
+    (``error``) says nothing of the success, so it is no false one."""
+    real = found.real or {}
+    return [real[t.task.id] for t in found.episodes if t.outcome == "success" and t.task.id in real]
 
 
 def _share(episodes: Sequence[Trajectory], holds: Any) -> Record | None:

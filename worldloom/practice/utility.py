@@ -38,7 +38,8 @@ def _headlines(metrics: Record) -> Iterator[Headline]:
 
 
 def _whose(gain: Mapping[str, Any]) -> str:
-    return ", ".join(str(told) if key == "agent" else f"{key} {told}" for key, told in gain.items() if key in WHOSE)
+    whose = [str(told) if key == "agent" else f"{key} {told}" for key, told in gain.items() if key in WHOSE]
+    return ", ".join([*whose, *([f"the best of {gain['best_of']}"] if gain.get("best_of", 1) > 1 else [])])
 
 
 WHOSE = ("agent", "budget", "arm")  # keys of a gain that say what it is a gain of
@@ -51,6 +52,10 @@ def _sections(metrics: Record) -> Iterator[Section]:
     for part in ("verification", "planning"):
         if part in metrics:
             yield Section(part.capitalize(), tables=(facts("figures", metrics[part]),))
+    known: Record = {key: metrics[key] for key in ("overlap", "overlap_agents") if key in metrics}
+    if known:
+        note = "How many of the tasks the world model, or an agent's own model, was trained on."
+        yield Section("Tasks that were learnt", note, tables=(facts("overlap", known),))
     yield Section("Where this is from", tables=(facts("provenance", metrics["provenance"]),))
 
 

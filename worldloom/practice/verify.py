@@ -12,11 +12,13 @@ from worldloom.anchoring import fits
 from worldloom.coverage.steps import kind_of
 from worldloom.errors import ConfigError
 from worldloom.lm.base import WorldLM
-from worldloom.practice.following import Follower, Foreseen, Memo, Recorded, record
-from worldloom.trajectory import AgentRef
+from worldloom.practice.following import Follower, Foreseen, Memo, record
+from worldloom.trajectory import AgentRef, Terminal, Trajectory
 from worldloom.world import Start as WorldStart
 
+Record = dict[str, Any]
 Verdict = dict[str, Any]
+SHOWN = 200  # characters of what really followed
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,9 @@ class VerifiedAgent(Agent):
     A held-back action never reaches the environment and is no step. The agent hears of it by ``Agent.held_back``: it
     may react as it likes; by default it is told in words. Every verdict is kept in ``verdicts`` (and so in the
     trajectory's ``agent``): ``step`` (how many real ones went before), ``action``, ``chance``, ``held``, ``low`` (below
-    the threshold, also in a dry run), and what was imagined.
+    the threshold, also in a dry run), and what was imagined. One that let the action through gets ``followed`` as soon
+    as the next observation is known: what it really came to. No agent sees how its episode ends; ``followed`` (the
+    function) tells the last one from the played episode.
 
     Args:
         agent: who acts.
@@ -121,6 +125,7 @@ class VerifiedAgent(Agent):
     def act(self, observation: str) -> Decision:
         if self._last is not None:
             self.follower.hear(self._last, observation)
+            self._note(observation)
             self._taken += 1
             self._known = {}
         decision = self.agent.act(observation)
@@ -134,12 +139,10 @@ class VerifiedAgent(Agent):
         """How many actions of this episode were held back."""
         return sum(verdict["held"] for verdict in self.verdicts)
 
-    def _foresee(self, action: str) -> Foreseen:
-        if self.check.closing is None:
-            return self.follower.foresee(action, self.agent, self.check.horizon)
-        closer = Recorded([self.check.closing])
-        closer.begin(Start("", "", None, 0))
-        return self.follower.foresee(action, closer, horizon=1)
+    def _note(self, observation: str) -> None:
+        """Of an action that was just let through and did not end the episode."""
+        if self.verdicts and self.verdicts[-1]["step"] == self._taken and not self.verdicts[-1]["held"]:
+            self.verdicts[-1]["followed"] = _seen(observation, None)
 
     def _holds_back(self, action: str) -> bool:
         check = self.check
@@ -148,7 +151,7 @@ class VerifiedAgent(Agent):
             return False
         again = action in self._known
         if not again:
-            self._known[action] = self._foresee(action)
+            self._known[action] = self.follower.foresee(action, self.agent, check.horizon, check.closing)
         foreseen = self._known[action]
         low = foreseen.chance is not None and foreseen.chance < check.threshold
         verdict = {
@@ -163,3 +166,22 @@ class VerifiedAgent(Agent):
         self.verdicts.append(verdict)
         self.on_verdict(verdict)
         return bool(verdict["held"])
+
+
+def followed(episode: Trajectory) -> list[Verdict]:
+    """The verdicts of a played episode, each with what really followed (``followed``) where the action was let through:
+    ``terminal`` (absent where the episode went on) and the first ``SHOWN`` characters of the ``observation``."""
+    verdicts: list[Verdict] = getattr(episode.agent, "verdicts", [])
+    return [{**verdict, **_after(episode, verdict)} for verdict in verdicts]
+
+
+def _after(episode: Trajectory, verdict: Verdict) -> Record:
+    if verdict["held"] or verdict["step"] >= len(episode.steps):  # where the engine broke, nothing followed
+        return {}
+    step = episode.steps[verdict["step"]]
+    return {"followed": _seen(step.observation, step.terminal)}
+
+
+def _seen(observation: str, terminal: Terminal | None) -> Record:
+    """What is kept of something that followed an action."""
+    return {"observation": observation[:SHOWN], **({"terminal": terminal} if terminal else {})}

@@ -13,7 +13,7 @@ from worldloom.envs import Environment, EnvSpec
 from worldloom.envs.versions import check_version, refs_of
 from worldloom.errors import ConfigError
 from worldloom.evaluate.stats import rate
-from worldloom.lineage import files_of, weights_of
+from worldloom.lineage import Task, files_of, overlap, overlaps, tasks_of, weights_of
 from worldloom.lm.base import WorldLM, open_lm
 from worldloom.origin import Origin
 from worldloom.practice import arms as played
@@ -24,7 +24,7 @@ from worldloom.practice.plan import Watched
 from worldloom.practice.threshold import by_gain, by_refusals, described
 from worldloom.practice.truth import truth_of
 from worldloom.practice.utility import about, publish
-from worldloom.practice.verify import Check, Verdict, VerifiedAgent
+from worldloom.practice.verify import Check, Verdict, VerifiedAgent, followed
 from worldloom.rollout import MAX_STEPS
 from worldloom.runs import fingerprint, open_run
 from worldloom.trajectory import Trajectory, read
@@ -56,6 +56,9 @@ def verify(
     ``out`` gets ``calibration.jsonl``, ``arms.jsonl`` (episodes and verdicts, with the truth), ``metrics.json`` and
     ``report.html``. Budget 0 is a dry run: all is judged, nothing held back. Started again it goes on.
 
+    ``overlap`` says how many of the tasks the world model was trained on, as far as that is known; where it is some, a
+    warning does too.
+
     Args:
         check: its threshold and budget are replaced by those here.
         threshold: see ``Check``; chosen on ``calibrate`` if not given.
@@ -79,16 +82,18 @@ def verify(
         "most_wrong": most_wrong, "fingerprint": fingerprint(files_of(model, calibrate)), **weights_of(agents),
     })  # fmt: skip
     origin = Origin(out)
+    known = overlaps(model, agents, {Task.of(installed.name, split, task) for task in ids})
     lm = open_lm(model)
     chosen: Record = {"threshold": threshold}
     if threshold is None:
+        learnt = overlap(model, tasks_of(logged), "calibrated")
         judged = judge_all(out / CALIBRATION, lm, logged, check, env, workers)
         best = by_gain(judged) if most_wrong is None else by_refusals(judged, most_wrong)
-        chosen = described(judged, best)
+        chosen = described(judged, best) | ({"overlap": learnt} if learnt else {})
     check = replace(check, threshold=chosen["threshold"])
     arms = _arms(lm, installed.name, named, check, budgets)
     records = played.play_arms(out / ARMS, arms, plan, workers, with_truth(seed))
-    told = {**about(name or out.name, model, installed, split), "check": check.record()}
+    told = {**about(name or out.name, model, installed, split), "check": check.record(), **known}
     found = measured(records, list(named), budgets, chosen)
     return publish(out, {**told, **found, "provenance": origin.told()})
 
@@ -134,7 +139,7 @@ def with_truth(seed: int) -> Callable[[Environment, Trajectory], Record]:
 
     def after(env: Environment, episode: Trajectory) -> Record:
         actions, found = episode.actions, []
-        for verdict in getattr(episode.agent, "verdicts", ()):
+        for verdict in followed(episode):
             truth = truth_of(env, episode.task.id, seed, actions[: verdict["step"]], verdict["action"])
             found.append({**verdict, "task_id": episode.task.id, "right": truth})
         return {"verdicts": found}
@@ -188,8 +193,8 @@ def _gains(arms: Mapping[str, Sequence[Record]], agent: str, budgets: Sequence[i
 
 
 def _middle(found: Mapping[str, Record], agents: Sequence[str], gains: Mapping[str, Record]) -> Record:
-    """The gain of the best budget for the agent of middle skill (by its success at budget 0)."""
+    """The gain of the best budget for the agent of middle skill (by its success at budget 0); ``best_of`` so many."""
     ranked = sorted(agents, key=lambda agent: float(found[arm_name(agent, 0)]["real_success"]["value"]))
     agent = ranked[len(ranked) // 2]
     budget, best = max(gains[agent].items(), key=lambda item: float(item[1]["value"]))
-    return {**best, "agent": agent, "budget": int(budget)}
+    return {**best, "agent": agent, "budget": int(budget), "best_of": len(gains[agent])}
