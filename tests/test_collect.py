@@ -177,6 +177,15 @@ def test_the_summary_counts_as_by_hand() -> None:
     }
 
 
+def test_the_summary_goes_by_what_the_environment_tells() -> None:
+    told = [
+        step("go", ["go"]).model_copy(update={"changed": c, "refused": r})
+        for c, r in ((True, False), (True, False), (False, False), (False, True))
+    ]
+    found = summarize([episode("s", told), episode("s", [step("fly")])])  # of the last one, nothing is known
+    assert (found["invalid"], found["no_change"]) == (1 / 4, 1 / 3)
+
+
 def test_an_action_is_of_the_kind_of_its_tool_or_first_word() -> None:
     actions = ["click[buy now]", "click[< prev]", "search[red shoes]", '{"name": "refund", "arguments": {}}', "ls('a')"]
     found = summarize([episode("s", [step(action) for action in actions])])

@@ -4,7 +4,7 @@ from tests.envs.corridor import PATIENCE, Corridor, Unsafe, Walker
 from worldloom.agents.base import Agent, Decision, Start
 from worldloom.agents.gold import GoldFollower, Replay
 from worldloom.envs.base import StepResult
-from worldloom.rollout import rollout, terminal_of
+from worldloom.rollout import replay, rollout, terminal_of
 from worldloom.trajectory import AgentRef, EnvRef, TaskRef
 
 
@@ -104,6 +104,21 @@ def test_a_sign_of_life_comes_before_the_reset_and_before_each_step() -> None:
     signs: list[int] = []
     played = rollout(Corridor(), Replay(["look"] * 5), "train-0", max_steps=5, on_step=lambda: signs.append(1))
     assert len(signs) == 1 + len(played.steps) == 6
+
+
+class Unjudged(Corridor):
+    """Ends at once, in a way that nobody can judge, and tells what the action did."""
+
+    def step(self, action):
+        return super().step(action)._replace(terminated=True, info={"changed": False, "refused": True})
+
+
+def test_an_end_that_nobody_can_judge_is_unknown_even_at_the_last_step() -> None:
+    played = rollout(Unjudged(), Replay(["look"]), "train-0", max_steps=5)
+    again = replay(Unjudged(), played)  # which may take as many steps as there were
+    assert [trajectory.outcome for trajectory in (played, again)] == [None, None]
+    assert rollout(Corridor(), Replay(["look"]), "train-0", max_steps=1).outcome == "truncated"
+    assert (again.steps[0].changed, again.steps[0].refused) == (False, True)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ STEP = record(
         "reward": st.floats(allow_nan=False, allow_infinity=False),
         "terminal": st.sampled_from(["success", "failure", "truncated"]),
         "admissible_actions": st.lists(TEXT, max_size=3),
+        "changed": st.booleans(),
+        "refused": st.booleans(),
     },
 )
 ROW = record(
@@ -159,6 +161,44 @@ def test_outcomes(steps: list[Step], error: dict[str, str] | None, expected: str
     row = Trajectory(env=EnvRef(name="e"), task=TaskRef(id="1"), initial_observation="", steps=steps, error=error)
     assert row.outcome == expected
     assert row.actions == [step.action for step in steps]
+
+
+STEPS = [  # what the environment tells, what was admissible after it, and what that makes of the step
+    ({"changed": True, "refused": False}, ["go"], "state_changing"),
+    ({"changed": True, "refused": False}, ["go"], "state_changing"),  # though the same can be done as before
+    ({"changed": False, "refused": False}, ["stay"], "no_change"),  # though it was not listed, and other things are now
+    ({"changed": False, "refused": True}, ["go"], "invalid"),
+    ({"refused": False}, ["go"], "no_change"),  # what is not told, the admissible actions tell
+    ({"refused": False}, None, "state_changing"),
+    ({"refused": False}, None, None),
+    ({"refused": True}, None, "invalid"),
+    ({}, ["go"], None),
+    ({}, ["stay"], "state_changing"),
+    ({}, ["stay"], "invalid"),
+    ({"not_recorded": True}, ["stay"], None),
+]
+
+
+def test_what_an_action_did() -> None:
+    steps = [Step(action="go", observation="o", admissible_actions=listed, **told) for told, listed, _ in STEPS]
+    row = Trajectory(env=EnvRef(name="e"), task=TaskRef(id="1"), initial_observation="", steps=steps)
+    assert [row.effect(number) for number in range(len(steps))] == [effect for _, _, effect in STEPS]
+
+
+def test_a_file_from_before_environments_told_what_an_action_did() -> None:
+    steps = (
+        ', "steps": ['
+        + ", ".join(
+            f'{{"action": "{action}", "observation": "o", "admissible_actions": ["go", "{more}"]}}'
+            for action, more in (("go", "a"), ("go", "a"), ("go", "b"), ("fly", "b"))
+        )
+        + "]}"
+    )
+    old = Trajectory.from_json(
+        '{"schema": "worldloom/1", "env": {"name": "e"}, "task": {"id": "1"}, "initial_observation": "x"' + steps
+    )
+    assert [old.effect(number) for number in range(4)] == [None, "no_change", "state_changing", "invalid"]
+    assert "changed" not in old.to_json() and "refused" not in old.to_json()
 
 
 def test_half_a_surrogate_pair_survives_and_a_reward_is_a_number(tmp_path: Path) -> None:

@@ -188,7 +188,10 @@ def evaluate(
 @app.command(rich_help_panel="Measure")
 def rescore(
     run: Annotated[Path, typer.Argument(help="Folder of an evaluation.")],
-    risk: Risk = 0.05,
+    risk: Annotated[
+        float | None,
+        typer.Option(min=0.001, max=0.999, help="Share of accepted steps that may be wrong; default: as evaluated."),
+    ] = None,
 ) -> None:
     """Compute an evaluation's metrics and report anew from its records, without the model."""
     from worldloom.evaluate.metrics import rescore as run_rescore

@@ -193,16 +193,16 @@ def _said(params: dict[str, Any]) -> str:
 def summarize(trajectories: Sequence[Trajectory]) -> dict[str, Any]:
     """What was collected: episodes, outcomes, steps, and what kinds of steps.
 
-    ``invalid`` is the share of actions that the environment had not listed as admissible, ``no_change`` the share
-    of the others after which the admissible actions stayed the same; both over the steps where that is known.
+    ``invalid`` is the share of actions that the environment refused, ``no_change`` the share of the others that
+    changed nothing; both over the steps where that is known (see ``Trajectory.effect``).
     ``errors`` (only where there are any) are the five commonest, with their numbers.
     ``not_recorded`` (only where there are any) counts the steps that a recorded world could not answer.
     """
     outcomes = Counter(t.outcome or "unknown" for t in trajectories)
     errors = Counter(f"{t.error.kind}: {t.error.message}" for t in trajectories if t.error)
     kinds = Counter(kind_of(step.action).name for t in trajectories for step in t.steps)
-    checked = [c for t in trajectories for c in _checks(t)]
-    invalid = sum(c == "invalid" for c in checked)
+    checked = [effect for t in trajectories for n in range(len(t.steps)) if (effect := t.effect(n))]
+    invalid = checked.count("invalid")
     not_recorded = sum(step.not_recorded is True for t in trajectories for step in t.steps)
     return (
         {
@@ -232,15 +232,6 @@ def check_played(summary: dict[str, Any], out: Path) -> None:
             f"every one of {summary['episodes']} episodes ended in an error, {count} of them in {told!r}; they are "
             f"recorded in {out / TRAJECTORIES}; put it right and choose another folder"
         )
-
-
-def _checks(trajectory: Trajectory) -> Iterator[str]:
-    for before, step in zip(trajectory.steps, trajectory.steps[1:], strict=False):
-        if before.admissible_actions is not None:
-            if step.action not in before.admissible_actions:
-                yield "invalid"
-            else:
-                yield "no_change" if step.admissible_actions == before.admissible_actions else "change"
 
 
 def _by_agent(trajectories: Iterable[Trajectory]) -> dict[str, Counter[str]]:

@@ -12,7 +12,9 @@ from worldloom.trajectory import AgentRef, EnvRef, Failure, Step, TaskRef, Termi
 logger = logging.getLogger(__name__)
 
 MAX_STEPS = 50  # Word2World: at most 50 turns
-NOTED = ("admissible_actions", "not_recorded", "confidence", "anchored", "reason")  # of a step's info, as it is
+NOTED = (  # of a step's info, as it is
+    "admissible_actions", "changed", "refused", "not_recorded", "confidence", "anchored", "reason",
+)  # fmt: skip
 
 
 def rollout(
@@ -82,13 +84,14 @@ def _play(
         on_step()
         result = env.step(action)
         text = result.observation
+        cut = number == max_steps and not result.terminated
         steps.append(
             Step(
                 thought=thought,
                 action=action,
                 observation=text,
                 reward=result.reward,
-                terminal=terminal_of(result) or ("truncated" if number == max_steps else None),
+                terminal=terminal_of(result) or ("truncated" if cut else None),
                 **{name: result.info.get(name) for name in NOTED},
             )
         )

@@ -19,6 +19,7 @@ SCHEMA: Final = "worldloom/1"
 
 Terminal = Literal["success", "failure", "truncated"]
 Outcome = Literal["success", "failure", "truncated", "error"]
+Effect = Literal["state_changing", "no_change", "invalid"]
 
 ESCAPED: Final = "backslashreplace"  # within JSON, it makes half a surrogate pair the escape that JSON has for it
 HALF_PAIR = re.compile(rb"\\ud[89a-f]", re.IGNORECASE)
@@ -68,6 +69,8 @@ class AgentRef(_Record):
 class Step(_Record):
     """One action and what followed. ``terminal`` is None while the episode goes on or is unknown.
 
+    ``changed`` says whether the real environment was in another state afterwards, and ``refused`` whether it answered
+    that the action cannot be done; both are None where the environment does not tell.
     ``not_recorded`` marks a step whose real observation a recorded world does not know; no metric may count it.
     Of an imagined episode: ``confidence`` says how sure the world model was (see ``worldloom.lm.base.Confidence``),
     ``anchored`` marks a step that the real environment answered, and ``reason`` is why the world model broke off, so
@@ -80,6 +83,8 @@ class Step(_Record):
     reward: float | None = Field(None, allow_inf_nan=False)
     terminal: Terminal | None = None
     admissible_actions: list[str] | None = None
+    changed: bool | None = None
+    refused: bool | None = None
     not_recorded: bool | None = None
     confidence: dict[str, Any] | None = None
     anchored: bool | None = None
@@ -120,6 +125,21 @@ class Trajectory(_Record):
     def actions(self) -> list[str]:
         """The actions in order."""
         return [step.action for step in self.steps]
+
+    def effect(self, number: int) -> Effect | None:
+        """What the action of a step (counted from 0) did to the real environment; None where that is unknown.
+
+        ``refused`` and ``changed`` tell it. Where they are absent, as in older files, the admissible actions do: an
+        action that was not among them is taken for invalid, one that left them as they were for one without effect.
+        """
+        step, before = self.steps[number], self.steps[number - 1].admissible_actions if number else None
+        refused, changed = step.refused, step.changed
+        if before is not None and not step.not_recorded:
+            refused = step.action not in before if refused is None else refused
+            changed = step.admissible_actions != before if changed is None else changed
+        if refused:
+            return "invalid"
+        return None if changed is None else "state_changing" if changed else "no_change"
 
     def to_json(self) -> str:
         """One line of JSON, without a line break; absent values are left out."""

@@ -84,10 +84,27 @@ def test_an_official_game_word_for_word(official: ALFWorld) -> None:
     assert [result.terminated for result in told] == [False] * 9 + [True]
     assert [result.info["terminal"] for result in told] == [None] * 9 + ["success"]
     assert not any(result.truncated for result in told)
+    # Read off the game's actions: which of them have an effect other than "checked", and which are none here.
+    assert [number for number, result in enumerate(told) if result.info["refused"]] == [1, 7]
+    assert [number for number, result in enumerate(told) if not result.info["changed"]] == [1, 3, 7]
     assert "take soapbar 1 from countertop 1" in told[0].info["admissible_actions"]
     assert "take soapbar 1 from countertop 1" not in told[2].info["admissible_actions"]
     with pytest.raises(EnvError, match="call reset first"):
         official.step("look")
+
+
+@pytest.mark.engine
+def test_a_lamp_that_is_turned_on_changes_the_state_though_the_same_can_be_done(composed: ALFWorld) -> None:
+    composed.reset(LAMP)
+    plan = composed.source.game(LAMP)["walkthrough"]
+    *way, lamp = plan[: next(n for n, action in enumerate(plan) if action.startswith("use ")) + 1]
+    for action in way:
+        before = composed.step(action).info["admissible_actions"]
+    for action in ("look", "inventory", "help"):
+        told = composed.step(action).info
+        assert (told["changed"], told["refused"]) == (False, False)
+    used = composed.step(lamp)
+    assert (used.info["admissible_actions"], used.info["changed"]) == (before, True)
 
 
 @pytest.mark.engine

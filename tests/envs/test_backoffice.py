@@ -10,7 +10,7 @@ import pytest
 
 import worldloom.envs
 from worldloom.envs import EnvSpec
-from worldloom.envs.backoffice import CLOSED, BackOffice, _tasks
+from worldloom.envs.backoffice import CLOSED, BackOffice, _tasks, is_error
 from worldloom.envs.backoffice_apis import MALFORMED, SOURCES, Call, Office, api_class, version
 from worldloom.envs.check import check_env
 from worldloom.errors import ConfigError, EnvError, MissingDependency
@@ -134,7 +134,8 @@ class TestPlay:
             )
             assert env.step("mv(source='final_report.pdf', destination='temp')").reward == 0.0
             env.step("mv(source='previous_report.pdf', destination='temp')")
-            assert env.step("done()") == (CLOSED, 1.0, True, False, {"terminal": "success"})
+            info = {"terminal": "success", "changed": False, "refused": False}
+            assert env.step("done()") == (CLOSED, 1.0, True, False, info)
             with pytest.raises(EnvError, match="reset"):
                 env.step("ls()")
 
@@ -143,7 +144,42 @@ class TestPlay:
             *plan, done = env.reset("base/0").gold_actions or ()
             for action in [*plan, "touch(file_name='more.txt')"]:
                 env.step(action)
-            assert env.step(done)[1:] == (0.0, True, False, {"terminal": "failure"})
+            info = {"terminal": "failure", "changed": False, "refused": False}
+            assert env.step(done)[1:] == (0.0, True, False, info)
+
+    def test_what_a_call_did(self) -> None:
+        done = [
+            ("ls()", False, False),
+            ("cd(folder='document')", True, False),  # where one stands
+            ("cd(folder='document')", False, True),
+            ("pwd()", False, False),
+            ("mkdir('temp')", True, False),
+            ("mkdir('temp')", False, True),
+            ("mv(source='x', destination='temp')", False, True),
+            ("mv(source='final_report.pdf', destination='temp')", True, False),
+            ("nope(1)", False, True),
+            ("not a call", False, True),
+        ]
+        with BackOffice() as env:
+            env.reset("base/0")
+            infos = [(action, env.step(action).info) for action, _, _ in done]
+        assert [(action, info["changed"], info["refused"]) for action, info in infos] == done
+
+    @pytest.mark.parametrize(
+        ("answer", "error"),
+        [
+            ("None", False),
+            ("Error during execution: no", True),
+            ('Error during execution: no "error" here', True),
+            ('{"booking_status": false, "error": "Insufficient funds"}', True),
+            ("[{'error': 'User not authenticated.'}]", True),
+            ('{"error": null, "id": 3}', False),
+            ('{"ticket": {"error": "red lamp"}}', False),
+            ('the log says "error"', False),
+        ],
+    )
+    def test_what_says_that_a_call_failed(self, answer: str, error: bool) -> None:
+        assert is_error(answer) == error
 
     @pytest.mark.parametrize(
         ("action", "answer"),

@@ -141,6 +141,16 @@ class Nameless(Corridor):
     name = ""
 
 
+class Boasting(Altered):
+    def alter(self, result):
+        return result._replace(info={**result.info, "changed": True, "refused": True})
+
+
+class Vague(Altered):
+    def alter(self, result):
+        return result._replace(info={**result.info, "changed": None})
+
+
 BROKEN = [
     (Nameless, "identity", "name is ''"),
     (Careless, "splits", "did not raise ConfigError"),
@@ -151,6 +161,8 @@ BROKEN = [
     (Unsure, "steps", "reward is nan; unknown is None"),
     (Numb, "steps", "not both of type bool"),
     (Inventive, "steps", "terminal is 'won'; allowed: None, success, failure, truncated"),
+    (Boasting, "steps", "an action was refused, and changed the state"),
+    (Vague, "steps", "changed is None and refused is False; they are of type bool"),
     (Confused, "steps", "terminal is 'truncated' while terminated=True"),
     (Marking, "steps", r"ends in a marker of the text protocol: .* \[SUCCESS\]"),
     (Unending, "after the end", "did not raise EnvError"),

@@ -76,6 +76,8 @@ def test_transcript(env: ScienceWorld) -> None:
         assert result.reward == pytest.approx(score - before)
         assert (result.terminated, result.truncated) == (score == 1, False)
         assert "admissible_actions" not in result.info
+        # The focus scores; a closed door in the way is no refusal of the engine's parser.
+        assert (result.info["changed"], result.info["refused"]) == (text != "The door is not open.", False)
         before = score
     assert result.info["terminal"] == "success"
     with pytest.raises(EnvError, match="reset"):
@@ -104,6 +106,21 @@ def test_a_wrong_number_of_a_choice_and_a_blank_cancel_it(env: ScienceWorld) -> 
     assert said[2] == said[4]
     assert said[2].startswith("Unknown action.")
     assert said[6].startswith("A door to the ")
+
+
+def test_what_is_not_understood_is_refused_and_a_look_changes_nothing(env: ScienceWorld) -> None:
+    env.reset(TASK)
+    done = [
+        ("frob the xyzzy", False, True),
+        ("look at door", False, True),  # which of them?
+        ("9", False, True),
+        ("look around", False, False),
+        ("inventory", False, False),
+        ("open door to kitchen", True, False),
+        ("open door to kitchen", False, False),
+    ]
+    infos = [(action, env.step(action).info) for action, _, _ in done]
+    assert [(action, info["changed"], info["refused"]) for action, info in infos] == done
 
 
 @pytest.mark.parametrize(

@@ -93,16 +93,18 @@ class TestEngine:
             assert first.instruction is not None and first.text.endswith(first.instruction)
             assert "You are Yusuf Rossi in zip code 19122." in first.instruction
             found = env.step(call("find_user_id_by_name_zip", first_name="yusuf", last_name="ROSSI", zip="19122"))
-            assert found == ("yusuf_rossi_9620", 0.0, False, False, {"terminal": None})
+            told = {"terminal": None, "changed": False, "refused": False}
+            assert found == ("yusuf_rossi_9620", 0.0, False, False, told)
             swap = {"item_ids": ["1151293680", "4983901480"], "new_item_ids": ["7706410293", "7747408585"]}
             paid = {"payment_method_id": "credit_card_9513926"}
-            order = json.loads(
-                env.step(call("exchange_delivered_order_items", order_id="#W2378156", **swap, **paid))[0]
-            )
+            swapped = env.step(call("exchange_delivered_order_items", order_id="#W2378156", **swap, **paid))
+            order = json.loads(swapped.observation)
             assert (order["status"], order["exchange_price_difference"]) == ("exchange requested", -16.63)
+            assert swapped.info == told | {"changed": True}
             again = env.step(call("exchange_delivered_order_items", order_id="#W2378156", **swap, **paid))
             assert again.observation == "Error: Non-delivered order cannot be exchanged"
-            assert env.step(call("done")) == (CLOSED, 1.0, True, False, {"terminal": "success"})
+            assert again.info == told | {"refused": True}
+            assert env.step(call("done")) == (CLOSED, 1.0, True, False, told | {"terminal": "success"})
             with pytest.raises(EnvError, match="reset"):
                 env.step(call("done"))
 
@@ -116,6 +118,22 @@ class TestEngine:
                 env.step(action)
             env.step(SPOILED[task.partition("/")[0]])
             assert env.step(done).info["terminal"] == "failure"
+
+    def test_a_write_that_leaves_the_records_as_they_were_changes_nothing(self) -> None:
+        with Support(["retail"]) as env:
+            env.reset("retail/0")
+            user = json.loads(env.step(call("get_user_details", user_id="yusuf_rossi_9620")).observation)
+            places = [user["address"], {**user["address"], "address2": "Attic"}, {**user["address"], "address2": 5}]
+            infos = [
+                env.step(call("modify_user_address", user_id="yusuf_rossi_9620", **place)).info for place in places
+            ]
+        assert [(info["changed"], info["refused"]) for info in infos] == [(False, False), (True, False), (False, True)]
+
+    def test_a_switch_of_the_phone_changes_its_state(self) -> None:
+        with Support(["telecom"]) as env:
+            env.reset(PHONE_TASK)
+            infos = [env.step(call(tool)).info for tool in ("check_network_status", "toggle_roaming", "nope")]
+        assert [(info["changed"], info["refused"]) for info in infos] == [(False, False), (True, False), (False, True)]
 
     def test_what_the_customer_has_to_be_told(self) -> None:
         """tau2 asks in retail/2 for the number of T-shirts on sale, 10, whatever else is said, commas aside."""

@@ -96,9 +96,29 @@ class TestEngine:
                 assert result.observation == text
                 assert result.reward == pytest.approx(reward)
                 assert (result.terminated, result.truncated) == (action == GOLD[-1], False)
+                assert (result.info["changed"], result.info["refused"]) == (True, False)
             assert result.info["terminal"] == "success"
             with pytest.raises(EnvError, match="reset"):
                 env.step("look")
+
+    @pytest.mark.parametrize(
+        ("action", "said", "refused"),
+        [
+            ("look", "-= Bedroom =-\nYou've just", False),
+            ("examine door", "The wooden door looks sturdy.", False),  # which is not listed in these words
+            ("wait", "Time passes.", False),
+            ("fly", "That's not a verb I recognise.", True),
+            ("take key", "You can't see any such thing.", True),
+            ("open wooden door", "You have to unlock the wooden door with the old key first.", True),
+            ("go north", "You can't go that way.", True),
+        ],
+    )
+    def test_what_changes_nothing_is_done_or_refused(self, action: str, said: str, refused: bool) -> None:
+        with TextWorld() as env:
+            env.reset(TASK)
+            result = env.step(action)
+        assert result.observation.startswith(said)
+        assert (result.info["changed"], result.info["refused"]) == (False, refused)
 
     def test_eating_the_dinner_loses(self) -> None:
         with TextWorld() as env:
@@ -115,7 +135,7 @@ class TestEngine:
             listing.reset(TASK)
             silent.reset(TASK)
             assert "open antique trunk" in listing.step("look").info["admissible_actions"]
-            assert "admissible_actions" not in silent.step("look").info
+            assert silent.step("look").info == {"terminal": None}
 
     @pytest.mark.parametrize(
         ("action", "answer"),

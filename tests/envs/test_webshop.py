@@ -115,6 +115,27 @@ def test_the_way_to_a_purchase(shop: WebShop) -> None:
         shop.step("click[back to search]")
 
 
+def test_what_a_click_changes_is_more_than_the_page_shows(shop: WebShop) -> None:
+    shop.reset(LAMP)
+    done = [
+        ("click[search]", False, True),  # the button is there, but what is searched has to be said
+        ("look", False, True),
+        ("search[Permo chandelier]", True, False),
+        ("search[again]", False, True),
+        ("click[b07q87p8dq]", True, False),
+        ("click[globe-antique]", True, False),
+        ("click[globe-antique]", False, False),  # it is chosen already
+        ("click[funnel-black]", True, False),
+        ("click[moon]", False, True),
+        ("click[features]", True, False),
+        ("click[buy now]", False, True),  # not on this page
+        ("click[< prev]", True, False),
+        ("click[buy now]", True, False),
+    ]
+    infos = [(action, shop.step(action).info) for action, _, _ in done]
+    assert [(action, info["changed"], info["refused"]) for action, info in infos] == done
+
+
 def test_a_poor_purchase_is_a_failure_and_tells_nothing_of_what_was_wanted(shop: WebShop) -> None:
     shop.reset(LAMP)
     for action in ("search[Permo chandelier]", "click[B07Q87P8DQ]", "click[oval-antique]"):

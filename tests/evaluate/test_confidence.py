@@ -122,8 +122,8 @@ def test_what_a_bound_reports() -> None:
 
 def test_metrics_from_records() -> None:
     one_step = [
-        {"steps": [step(0.9, True), step(0.2, False, agrees=False)]},
-        {"steps": [step(0.8, True), {"correct": False}]},  # a step without a confidence is passed over
+        {"task_id": "a", "steps": [step(0.9, True), step(0.2, False, agrees=False)]},
+        {"task_id": "b", "steps": [step(0.8, True), {"correct": False}]},  # a step without a confidence is passed over
     ]
     found = confidence_metrics(one_step)
     assert (found["n_episodes"], found["n_steps"]) == (2, 3)
@@ -134,15 +134,30 @@ def test_metrics_from_records() -> None:
     assert found["ece"]["value"] == pytest.approx((0.1 + 0.2 + 0.2) / 3)
     assert "threshold" not in found["risk_bound"]
     assert "auroc_rollout" not in found
-    assert confidence_metrics([{"steps": [{"correct": True}]}]) is None
+    assert confidence_metrics([{"task_id": "a", "steps": [{"correct": True}]}]) is None
+
+
+def test_episodes_of_one_task_stay_together() -> None:
+    """Two agents take 2 ** n steps each on task n: how many steps a half has tells which tasks these are of."""
+    one_step = [
+        {"task_id": f"t{n}", "agent": agent, "steps": [step(0.9, k % 3 > 0) for k in range(2**n)]}
+        for agent in ("a", "b")
+        for n in range(8)
+    ]
+    found = confidence_metrics(one_step)
+    assert (found["n_episodes"], found["n_steps"], found["auroc_wrong_step"]["n"]) == (16, 510, 8)
+    chosen, odd = divmod(found["risk_bound"]["n_calibrated"], 2)
+    assert (odd, chosen.bit_count()) == (0, 4)
+    assert found["risk_bound"]["n_checked"] == 510 - 2 * chosen
 
 
 def test_the_self_check_is_added_where_it_helps() -> None:
     """Probabilities say nothing here and agreement says all: a regression on both finds that out on other episodes."""
     draw, episodes = np.random.default_rng(0), []
-    for _ in range(40):
+    for n in range(40):
         right = draw.random(10) < 0.6
-        episodes.append({"steps": [step(p, r, agrees=r) for p, r in zip(draw.random(10), right.tolist(), strict=True)]})
+        told = [step(p, r, agrees=r) for p, r in zip(draw.random(10), right.tolist(), strict=True)]
+        episodes.append({"task_id": f"t{n}", "steps": told})
     features = confidence_metrics(episodes)["features"]
     assert features["agreement"]["value"] == features["all"]["value"] == 1.0
     assert abs(features["probability"]["value"] - 0.5) < 0.1
@@ -169,6 +184,9 @@ def test_rollouts_that_reality_will_not_repeat() -> None:
         rollout("c", [-0.3], False), rollout("d", [-1.0, -2.0], False),
     ]  # fmt: skip
     assert confidence_metrics([], told)["auroc_rollout"]["value"] == 3 / 4
+    unheard = rollout("e", [-9.0], True)
+    unheard["w2r"]["steps"][0]["not_recorded"] = True
+    assert confidence_metrics([], [*told, unheard])["auroc_rollout"] == confidence_metrics([], told)["auroc_rollout"]
     unknown = rollout("e", [-9.0], True)
     del unknown["wm"]["steps"][0]["confidence"]
     assert confidence_metrics([], [*told, unknown])["auroc_rollout"]["n"] == 4

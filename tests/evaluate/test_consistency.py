@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import kendalltau
+from scipy.stats import beta, binomtest, kendalltau
 
 from worldloom.agents import AgentSpec
 from worldloom.collect import imagine
 from worldloom.envs.worker import Job
 from worldloom.errors import ConfigError, ModelError
-from worldloom.evaluate.agreement import outcome, tau_b
+from worldloom.evaluate.agreement import outcome, sign_flip, tau_b
 from worldloom.evaluate.consistency import consistency_metrics, record, replay_job
 from worldloom.evaluate.consistency_sections import consistency_section
 from worldloom.evaluate.summary import _consistency
@@ -86,10 +86,11 @@ def test_a_ratio_over_different_tasks_is_refused() -> None:
 def test_agents_that_are_all_consistent_have_a_ratio_of_one_as_sure_as_their_number_allows() -> None:
     told = [triple(f"t{n}", *(["success"] * 3 if n % 2 else ["failure"] * 3)) for n in range(6)]
     found = consistency_metrics(told)["overall"]
-    # Three of six tasks are won in reality; a task that the replay wins beside them is a third of their number.
-    below, beside = 0.025 ** (1 / 3), 1 - 0.025 ** (1 / 6)
-    assert found["cr"] == {"value": 1.0, "low": pytest.approx(below), "high": pytest.approx(1 + beside / 0.5), "n": 6}
-    assert found["cr_paired"] == {"value": 1.0, "low": pytest.approx(below), "high": 1.0, "n": 6}
+    # Three of six tasks are won in reality, and again; that proves as little of others as Beta(3.5, 0.5) says.
+    below, beside = beta.ppf(0.025, 3.5, 0.5), 1 - 0.025 ** (1 / 6)
+    assert (found["cr"]["value"], found["cr"]["n"], found["cr"]["of"]) == (1.0, 6, 3)
+    assert found["cr"]["low"] < 0.7 and found["cr"]["high"] > 1.4
+    assert found["cr_paired"] == {"value": 1.0, "low": pytest.approx(below, abs=0.03), "high": 1.0, "n": 3}
     agreed = found["agreement"]["w2r"]
     assert agreed["kappa"] == {"value": 1.0, "low": pytest.approx(1 - beside * 2), "high": 1.0, "n": 6}
     assert agreed["difference"] == {"value": 0.0, "low": pytest.approx(-beside), "high": pytest.approx(beside), "n": 6}
@@ -145,11 +146,40 @@ def test_an_agreement_is_resampled_by_task() -> None:
     assert again["both"] == 20 * once["both"]
 
 
+def test_several_agents_on_a_task_are_no_independent_pairs() -> None:
+    """Four agents that fare alike: of twelve tasks five are won in reality alone. Each way to give five tasks a sign is
+    as likely, and two of 32 are as far from even as this: all in reality, or all in the replay."""
+    ends = [*(["success", "success", "failure"] for _ in range(5)), *(["success"] * 3 for _ in range(7))]
+    told = [triple(f"t{n}", *end, agent) for agent in "abcd" for n, end in enumerate(ends)]
+    found = consistency_metrics(told)
+    overall = found["overall"]["agreement"]["w2r"]
+    assert overall["sign_flip_p"] == pytest.approx(2 / 32) and "mcnemar_p" not in overall
+    one = found["agents"]["a"]["agreement"]["w2r"]
+    assert one["mcnemar_p"] == pytest.approx(2 / 32) and "sign_flip_p" not in one
+    assert not {"mcnemar_p", "sign_flip_p"} & set(found["overall"]["agreement"]["wm"])  # nothing differs there
+
+
+def test_flipped_signs_by_hand() -> None:
+    # The eight ways to give 3, 1 and 1 a sign sum to 5, 3, 3, 1, -1, -3, -3 and -5: six are as far from 0 as 3 is.
+    assert sign_flip(np.array([3, 1, -1, 0])) == pytest.approx(6 / 8)
+    assert sign_flip(np.array([4])) == sign_flip(np.array([0, 0])) == 1.0
+    many = np.array([1] * 21 + [-1] * 9)  # too many to look at all: 2 ** 30
+    assert sign_flip(many) == pytest.approx(binomtest(9, 30).pvalue, abs=0.01)
+    assert sign_flip(many) == sign_flip(many)
+
+
+def test_a_task_that_was_played_with_several_seeds_is_one_task() -> None:
+    told = [record(*(played(task, "success", seed=seed) for _ in range(3))) for task in ("t1", "t2") for seed in (0, 1)]
+    found = consistency_metrics(told)
+    assert (found["n_tasks"], found["overall"]["n"]) == (2, 4)
+    assert (found["overall"]["real"]["n"], found["overall"]["real"]["of"]) == (2, 4)
+
+
 def test_ranks_of_agents_by_hand() -> None:
     found = consistency_metrics(STRONG + WEAK)["rank_agreement"]
     assert set(found) == {"n_agents", "kendall_wm"}  # 3 and 1 wins; the replays have 2 and 2
-    assert (found["n_agents"], found["kendall_wm"]["value"], found["kendall_wm"]["n"]) == (2, 1.0, 5)
-    assert found["kendall_wm"]["low"] == 1.0  # whatever tasks are drawn, "a" is ahead, or both have as many
+    # Whatever tasks are drawn, "a" is ahead, or both have as many: no interval rather than one without width.
+    assert (found["n_agents"], found["kendall_wm"]) == (2, {"value": 1.0, "n": 5})
     swapped = triple("t6", "failure", "success", "success", "a"), triple("t6", "failure", "success", "success", "b")
     ahead = triple("t7", "failure", "failure", "failure", "a"), triple("t7", "success", "failure", "failure", "b")
     found = consistency_metrics([*STRONG, *WEAK, *swapped, *ahead])["rank_agreement"]

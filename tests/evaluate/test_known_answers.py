@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import multinomial
 
 from worldloom.evaluate import stats
 from worldloom.evaluate.agreement import kappa_of
@@ -16,7 +17,7 @@ from worldloom.evaluate.confidence import Steps, auroc
 from worldloom.evaluate.consistency import record
 from worldloom.evaluate.metrics import measured
 from worldloom.evaluate.one_step import NOTHING, answer_episode
-from worldloom.evaluate.stats import difference, interval, rate, ratio
+from worldloom.evaluate.stats import difference, quotient, rate
 from worldloom.lm.replies import Replies
 from worldloom.protocol import said
 from worldloom.trajectory import AgentRef, EnvRef, Failure, Step, TaskRef, Trajectory
@@ -97,7 +98,9 @@ def test_an_oracle() -> None:
     found = of(right)
     assert (found["n_episodes"], found["n_steps"], found["left_out"]) == (10, 100, 0)
     assert values(found, *EXACT) == [1.0] * 6
-    assert found["em"] == {"value": 1.0, "low": pytest.approx(0.025**0.1), "high": 1.0, "n": 10}  # ten rows are few
+    few = pytest.approx(0.025**0.1)  # the hundred steps are of ten rows
+    assert found["em"] == {"value": 1.0, "low": few, "high": 1.0, "n": 10, "of": 100}
+    assert (found["terminal"]["precision"]["n"], found["terminal"]["false_success_rate"]["of"]) == (10, 90)
     assert values(found["terminal"], "precision", "recall", "f1", "false_success_rate") == [1.0, 1.0, 1.0, 0.0]
     assert found["reward_error"]["value"] == 0.0
     assert values(found["tool_answers"], "json", "schema_agreement") == [1.0, 1.0]
@@ -309,16 +312,70 @@ def test_intervals_of_rates_over_steps_cover_the_truth() -> None:
     assert 0.93 <= covered(0.8, simulate) <= 0.97
 
 
+# How many tasks are won in reality, of these again in the replay, and in the replay of the others.
+CONSISTENT = [
+    (0.6, 0.9, 0.1), (0.6, 0.97, 0.03), (0.6, 0.9, 0.0), (0.6, 1.0, 0.1), (0.3, 0.5, 0.05), (0.9, 0.95, 0.5),
+    (0.4, 0.6, 0.2), (0.2, 0.9, 0.02), (0.3, 0.9, 0.3), (0.9, 0.8, 0.1),
+]  # fmt: skip
+
+
+def consistency_ratio(real: float, again: float, beside: float) -> float:
+    return (real * again + (1 - real) * beside) / real
+
+
+def tabled(both: int, lost: int, gained: int, neither: int) -> tuple[list[float], list[float]]:
+    """Tasks with so many of each kind: wins in the replay and in reality."""
+    replayed = [1.0] * both + [0.0] * lost + [1.0] * gained + [0.0] * neither
+    return replayed, [1.0] * (both + lost) + [0.0] * (gained + neither)
+
+
 @pytest.mark.usefixtures("few_resamples")
-def test_intervals_of_consistency_ratios_cover_the_truth() -> None:
-    """Sixty tasks: six in ten are won in reality, of these nine in ten again, and one in ten of the others."""
+@pytest.mark.parametrize("n", [12, 24])
+def test_intervals_of_consistency_ratios_of_few_tasks_cover_the_truth(n: int) -> None:
+    """One agent: every table that n tasks can give, each as likely as the truth makes it, so that no luck is in it."""
+    tables = [(b, r, o, n - b - r - o) for b in range(n + 1) for r in range(n + 1 - b) for o in range(n + 1 - b - r)]
+    tables = [table for table in tables if table[0] + table[1]]
+    found = [quotient(*tabled(*table), [1.0] * n) for table in tables]
+    low, high = (np.array([each[bound] for each in found if each]) for bound in ("low", "high"))
+    covering = {}
+    for truth in CONSISTENT:
+        real, again, beside = truth
+        shares = [real * again, real * (1 - again), (1 - real) * beside, (1 - real) * (1 - beside)]
+        chance, ratio = multinomial.pmf(tables, n, shares), consistency_ratio(*truth)
+        covering[truth] = chance[(low <= ratio) & (ratio <= high)].sum() / chance.sum()
+    assert min(covering.values()) >= 0.89, covering
+    assert 0.94 <= np.mean([*covering.values()]) <= 0.985, covering
+    assert covering[0.6, 0.9, 0.1] >= 0.95  # a percentile bootstrap holds it in 80 % of cases of twelve tasks
+
+
+@pytest.mark.usefixtures("few_resamples")
+@pytest.mark.parametrize("truth", [(0.6, 0.9, 0.1), (0.9, 0.95, 0.5)])
+def test_intervals_of_consistency_ratios_of_many_tasks_cover_the_truth(truth: tuple[float, float, float]) -> None:
+    real, again, beside = truth
+    shares = [real * again, real * (1 - again), (1 - real) * beside, (1 - real) * (1 - beside)]
 
     def simulate(draw: np.random.Generator) -> dict[str, float] | None:
-        real = draw.random(60) < 0.6
-        again = draw.random(60) < np.where(real, 0.9, 0.1)
-        return interval(ratio, [again.astype(float), real.astype(float)])
+        return quotient(*tabled(*draw.multinomial(60, shares)), [1.0] * 60)
 
-    assert 0.93 <= covered((0.6 * 0.9 + 0.4 * 0.1) / 0.6, simulate) <= 0.97
+    assert 0.93 <= covered(consistency_ratio(*truth), simulate) <= 0.97
+
+
+@pytest.mark.usefixtures("few_resamples")
+@pytest.mark.parametrize("n", [12, 24])
+@pytest.mark.parametrize("truth", [(0.6, 0.9, 0.1), (0.4, 0.6, 0.2)])
+def test_intervals_of_the_ratios_of_several_agents_cover_the_truth(n: int, truth: tuple[float, float, float]) -> None:
+    """Three agents: tasks are harder or easier to win and to model, so that agents fare alike on them."""
+
+    def simulate(draw: np.random.Generator, paired: bool) -> dict[str, float] | None:
+        real, again, beside = (draw.beta(2 * p, 2 * (1 - p), (n, 1)) for p in truth)
+        won = draw.random((n, 3)) < real
+        replayed = draw.random((n, 3)) < np.where(won, again, beside)
+        if paired:
+            return quotient((won & replayed).sum(1).tolist(), won.sum(1).tolist())
+        return quotient(replayed.sum(1).tolist(), won.sum(1).tolist(), [3.0] * n)
+
+    assert 0.9 <= covered(consistency_ratio(*truth), lambda draw: simulate(draw, False)) <= 0.98
+    assert 0.9 <= covered(truth[1], lambda draw: simulate(draw, True)) <= 0.98
 
 
 @pytest.mark.usefixtures("few_resamples")

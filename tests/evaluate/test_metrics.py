@@ -8,15 +8,17 @@ from typing import Any
 import pytest
 
 from tests.envs.corridor import Corridor, Walker
+from tests.evaluate.test_known_answers import one_step, right
 from worldloom.agents import AgentSpec
 from worldloom.anchoring import Anchor
+from worldloom.cli import app
 from worldloom.envs import EnvSpec
 from worldloom.errors import ConfigError, DataError
 from worldloom.evaluate.metrics import measured, rescore
 from worldloom.evaluate.run import evaluate
 from worldloom.origin import BEGUN
 from worldloom.rollout import rollout
-from worldloom.runs import read_json, read_records
+from worldloom.runs import read_json, read_records, write_json
 from worldloom.trajectory import read, write
 
 CORRIDOR = EnvSpec("tests.envs.corridor:Corridor", {"longest": 4})
@@ -43,7 +45,7 @@ def test_rescoring_gives_the_same_numbers(run: Path, tmp_path: Path) -> None:
     alone = tmp_path / "alone"  # nothing but the records, shuffled, and the metrics without what they tell
     alone.mkdir()
     (alone / "records.jsonl").write_text("".join(random.Random(1).sample(lines, len(lines))))
-    kept = ("name", "environment", "environment_version", "split", "model", "provenance")
+    kept = ("name", "environment", "environment_version", "split", "model", "overlap", "provenance")
     told = {key: before[key] for key in kept}
     (alone / "metrics.json").write_text(json.dumps(told))
     after = rescore(alone)
@@ -51,6 +53,14 @@ def test_rescoring_gives_the_same_numbers(run: Path, tmp_path: Path) -> None:
     assert after == before
     assert read_json(alone / "metrics.json")["one_step"] == before["one_step"]
     assert (alone / "report.html").read_text().startswith("<!")
+
+
+def test_tasks_that_the_model_learnt_are_told(run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert read_json(run / "metrics.json")["overlap"] == {"tasks": 0, "of": 5}  # of the data and of the three played
+    data = run.parent / "test.jsonl"
+    assert evaluate(tmp_path, f"nearest:{data}", data=data)["overlap"] == {"tasks": 5, "of": 5}
+    assert "was trained on 5 of the 5 tasks that it is measured on" in caplog.text
+    assert "overlap: tasks" in (tmp_path / "report.html").read_text()
 
 
 def test_the_order_of_records_does_not_matter(run: Path) -> None:
@@ -84,6 +94,24 @@ def test_started_again_it_is_the_same(run: Path) -> None:
     assert {k: v for k, v in again.items() if k != "provenance"} == {
         k: v for k, v in before.items() if k != "provenance"
     }  # fmt: skip
+
+
+def test_scoring_again_keeps_the_risk_unless_another_is_asked_for(tmp_path: Path) -> None:
+    records = one_step(right)
+    for judged in (s for r in records for s in r["steps"]):
+        judged["confidence"] = {"logprob": -0.1, "lowest": -0.1, "tokens": 2}
+    (tmp_path / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    write_json(tmp_path / "metrics.json", {"name": "x", "provenance": {}, **measured(records, risk=0.15)})
+
+    def told() -> float:
+        return float(read_json(tmp_path / "metrics.json")["confidence"]["risk_bound"]["target"])
+
+    app(["rescore", str(tmp_path)], standalone_mode=False)
+    assert told() == 0.15
+    rescore(tmp_path, risk=0.2)
+    assert told() == 0.2
+    rescore(tmp_path)
+    assert told() == 0.2
 
 
 def test_what_cannot_be_scored_again_is_refused(run: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from worldloom.evaluate.one_step import answer_episode, baselines, judge, one_step_metrics
+from worldloom.evaluate.one_step import answer_episode, baselines, judge, one_step_metrics, recorded
 from worldloom.protocol import said
 from worldloom.trajectory import AgentRef, EnvRef, Step, TaskRef, Trajectory
 
@@ -76,7 +76,7 @@ def test_an_oracle_is_right_everywhere() -> None:
     found = one_step_metrics(records(oracle))
     assert (found["n_episodes"], found["n_steps"], found["left_out"]) == (3, 8, 0)
     for name in ("em", "em_observation", "word_f1"):
-        assert found[name] == {"value": 1.0, "low": pytest.approx(0.025 ** (1 / 3)), "high": 1.0, "n": 3}
+        assert found[name] == {"value": 1.0, "low": pytest.approx(0.025 ** (1 / 3)), "high": 1.0, "n": 3, "of": 8}
     assert values(found["terminal"]) == {"precision": 1.0, "recall": 1.0, "f1": 1.0, "false_success_rate": 0.0}
     assert {name: (s["n"], s["em"]["value"]) for name, s in found["strata"].items()} == {
         "invalid": (1, 1.0), "no_change": (1, 1.0), "state_changing": (2, 1.0),
@@ -177,3 +177,20 @@ def test_records_that_do_not_say_what_the_model_says_give_exact_match_alone() ->
         "em_observation", "em_without_counters", "em_without_order", "word_f1", "terminal"
     }  # fmt: skip
     assert {name: whole[name] for name in found} == found
+
+
+def test_strata_are_what_the_environment_tells() -> None:
+    steps = [
+        FIRST[0].model_copy(update={"changed": True, "refused": False}),
+        FIRST[1].model_copy(update={"changed": False, "refused": True}),
+        FIRST[2].model_copy(update={"changed": False, "refused": False}),  # it was not listed, but done
+    ]
+    record = answer_episode(Oracle(), episode(1, steps), "t1")
+    assert [step["stratum"] for step in record["steps"]] == ["state_changing", "invalid", "no_change"]
+
+
+def test_steps_without_a_known_answer_are_neither_scored_nor_left_out() -> None:
+    half = episode(1, [FIRST[0], FIRST[1].model_copy(update={"not_recorded": True}), FIRST[2]])
+    assert recorded(half) == 2
+    record = answer_episode(Oracle(), half, "t1")
+    assert ([step["index"] for step in record["steps"]], record["left_out"]) == ([1, 3], 0)

@@ -147,20 +147,24 @@ def test_headlines_put_the_best_baseline_beside_exact_match(write):
     ]
 
 
+def test_the_denominator_is_told_where_it_is_another_number_than_that_of_episodes(write):
+    ends = {"precision": rate(0.875, 0.8, 0.95, n=38, of=41), "recall": rate(0.75, 0.6, 0.9, n=40)}
+    page = write({"one_step": ONE_STEP | {"terminal": ends}})
+    assert ["terminal precision", "87.5", "[80.0, 95.0]", "41 in 38"] in page.rows
+    assert ["terminal recall", "75.0", "[60.0, 90.0]", "40"] in page.rows
+    texts = [" ".join(text.split()) for text in page.found["dd"]]
+    assert "87.5 % [80.0, 95.0] n = 41 in 38" in texts and "75.0 % [60.0, 90.0] n = 40" in texts
+
+
 def test_agents_have_a_row_each_and_errors_are_counted(write):
-    cells = [
-        "30",
-        "60.0 [43.0, 77.0]",
-        "50.0 [33.0, 67.0]",
-        "56.7 [40.0, 73.0]",
-        "0.94 [0.80, 1.05]",
-        "-",
-        "0",
-        "2",
-        "1",
-    ]
+    rates = ["30", "60.0 [43.0, 77.0]", "50.0 [33.0, 67.0]", "56.7 [40.0, 73.0]", "0.94 [0.80, 1.05]", "-"]
     page = write({"consistency": CONSISTENCY})
+    cells = [*rates, "-", "0", "2", "1"]  # older results do not tell how many real successes there are
     assert [row for row in page.rows if row[1:] == cells] == [[name, *cells] for name in ("bold", "shy", "overall")]
+    newer = AGENT | {"cr": AGENT["cr"] | {"n": 30, "of": 18}}
+    page = write({"consistency": CONSISTENCY | {"agents": {"bold": newer}, "overall": newer}})
+    assert ["bold", *rates, "18", "0", "2", "1"] in page.rows
+    assert " ".join(page.found["dd"][-1].split()) == "0.94 [0.80, 1.05] 30 episodes, 30 tasks, 18 real wins"
 
 
 def test_who_acted_and_what_was_left_out_are_told(write):
@@ -178,10 +182,14 @@ AGREEMENT = {
 def test_agreement_with_reality_is_told_of_the_model_and_of_the_replay(write):
     agent = AGENT | {"agreement": {"wm": AGREEMENT | {"kappa": 0.25}, "w2r": AGREEMENT}}  # older runs have no interval
     ranks = {"n_agents": 3, "kendall_wm": rate(0.3333, -1.0, 1.0, n=30)}
-    page = write({"consistency": CONSISTENCY | {"agents": {"bold": agent, "shy": AGENT}, "rank_agreement": ranks}})
-    cells = ["bold", "14", "4", "3", "9", "-3.3 [-20.0, +13.3]"]
-    assert [*cells, "0.25", "1"] in page.rows
-    assert [*cells, "0.52 [0.20, 0.80]", "1"] in page.rows
+    agents = {"bold": agent, "shy": AGENT}
+    both = {name: of for name, of in AGREEMENT.items() if name != "mcnemar_p"} | {"sign_flip_p": 0.0625}
+    overall = AGENT | {"agreement": {"wm": both, "w2r": both}}
+    page = write({"consistency": CONSISTENCY | {"agents": agents, "overall": overall, "rank_agreement": ranks}})
+    cells = ["14", "4", "3", "9", "-3.3 [-20.0, +13.3]"]
+    assert ["bold", *cells, "0.25", "1", "-"] in page.rows
+    assert ["bold", *cells, "0.52 [0.20, 0.80]", "1", "-"] in page.rows
+    assert ["overall", *cells, "0.52 [0.20, 0.80]", "-", "0.0625"] in page.rows
     assert ["in WM as in reality", "0.33 [-1.00, 1.00]", "3"] in page.rows
 
 
@@ -227,7 +235,7 @@ CONFIDENCE = {
     ],
     "risk_bound": {
         "target": 0.05, "level": 0.9, "threshold": 0.8125, "n_calibrated": 700, "n_checked": 612,
-        "observed": rate(0.036, 0.02, 0.05, n=30), "accepted": rate(0.9, 0.85, 0.95, n=30),
+        "observed": rate(0.036, 0.02, 0.05, n=30, of=550), "accepted": rate(0.9, 0.85, 0.95, n=30),
     },
 }  # fmt: skip
 ANCHORING = {
@@ -242,8 +250,9 @@ def test_confidence_and_anchoring_have_their_sections(write):
     assert page.tags.count("svg") == 2
     assert ["wrong step, by the answer's probability", "0.84", "[0.80, 0.88]", "60"] in page.rows
     assert ["imagined episode that reality does not repeat", "0.61", "[0.50, 0.70]", "30"] in page.rows
-    assert ["least probability, chosen on half of the episodes", "0.8125"] in page.rows
-    assert ["wrong among accepted steps, %, other half", "3.6 [2.0, 5.0]"] in page.rows
+    assert ["least probability, chosen on half of the tasks", "0.8125"] in page.rows
+    assert ["wrong among accepted steps, %, other half", "3.6 [2.0, 5.0], n = 550 in 30"] in page.rows
+    assert ["accepted steps, %, other half", "90.0 [85.0, 95.0], n = 30"] in page.rows
     assert ["46.0", "25.0", "[10.0, 50.0]", "9", "12"] in page.rows
     assert "Expected calibration error: 4.1 % [3.0, 6.0]." in page.text
     worlds = ["60.0 [43.0, 77.0]", "50.0 [33.0, 67.0]", "56.7 [40.0, 73.0]"]
@@ -253,7 +262,7 @@ def test_confidence_and_anchoring_have_their_sections(write):
 def test_without_a_threshold_none_is_shown(write):
     bound = {"target": 0.05, "level": 0.9, "n_calibrated": 10, "n_checked": 10}
     page = write({"confidence": {"auroc_rollout": CONFIDENCE["auroc_rollout"], "risk_bound": bound}})
-    assert ["least probability, chosen on half of the episodes", "-"] in page.rows
+    assert ["least probability, chosen on half of the tasks", "-"] in page.rows
     assert page.tags.count("svg") == 0
 
 

@@ -62,7 +62,7 @@ def test_what_an_evaluation_writes(undisturbed: Path, data: Path, tiny_lm_folder
     one, consistency = metrics["one_step"], metrics["consistency"]
     assert (one["n_episodes"], one["n_steps"]) == (8, summarize(told)["steps"])
     few = pytest.approx(1 - 0.025 ** (1 / 8))
-    assert one["em"] == {"value": 0.0, "low": 0.0, "high": few, "n": 8}  # random weights say nothing right
+    assert one["em"] == {"value": 0.0, "low": 0.0, "high": few, "n": 8, "of": 32}  # random weights say nothing right
     nothing = sum(step.observation == "Nothing happens." for t in told for step in t.steps)
     assert nothing and one["baselines"]["nothing_happens"]["em"]["value"] == nothing / one["n_steps"]
     assert (consistency["n_tasks"], consistency["same_task_ids"]) == (3, True)
@@ -132,8 +132,9 @@ def test_an_episode_that_does_not_fit_is_a_record_and_not_a_measurement(
 ) -> None:
     step = Step(action="look", observation="A room.")
     long = Trajectory(
-        env=EnvRef(name="corridor"), task=TaskRef(id="zz"), initial_observation="word " * 600, steps=[step]
-    )
+        env=EnvRef(name="corridor"), task=TaskRef(id="zz"), initial_observation="word " * 600,
+        steps=[step, step.model_copy(update={"not_recorded": True})],
+    )  # fmt: skip
     write(tmp_path / "t.jsonl", [*read(data)[:1], long])
     metrics = evaluate(tmp_path / "run", str(tiny_lm_folder), data=tmp_path / "t.jsonl")
     assert (metrics["one_step"]["n_episodes"], metrics["one_step"]["left_out"]) == (2, 1)

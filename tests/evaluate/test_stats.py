@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom
+from scipy.stats import beta, binom
 
 from worldloom.evaluate.stats import difference, interval, quotient, rate, ratio, unseen, word_f1
 
@@ -15,8 +15,10 @@ def test_nothing_to_measure_is_no_number() -> None:
 
 
 def test_one_row_says_nothing_of_others() -> None:
-    assert rate([3], [4]) == {"value": 0.75, "low": pytest.approx(0.025 * 0.75), "high": pytest.approx(0.99375), "n": 1}
-    assert rate([4], [4]) == {"value": 1.0, "low": pytest.approx(0.025), "high": 1.0, "n": 1}
+    assert rate([3], [4]) == {
+        "value": 0.75, "low": pytest.approx(0.025 * 0.75), "high": pytest.approx(0.99375), "n": 1, "of": 4,
+    }  # fmt: skip
+    assert rate([1], [1]) == {"value": 1.0, "low": pytest.approx(0.025), "high": 1.0, "n": 1}
 
 
 @pytest.mark.parametrize("rows", [3, 8, 30, 200])
@@ -24,8 +26,8 @@ def test_rows_that_are_all_alike_have_the_bounds_of_clopper_and_pearson(rows: in
     """Were more than ``1 - 0.025 ** (1 / n)`` of the rows otherwise, n rows without one were seen in 2.5 % of cases."""
     few = 1 - 0.025 ** (1 / rows)
     never, always = rate([0] * rows, [5] * rows), rate([5] * rows, [5] * rows)
-    assert never == {"value": 0.0, "low": 0.0, "high": pytest.approx(few), "n": rows}
-    assert always == {"value": 1.0, "low": pytest.approx(1 - few), "high": 1.0, "n": rows}
+    assert never == {"value": 0.0, "low": 0.0, "high": pytest.approx(few), "n": rows, "of": 5 * rows}
+    assert always == {"value": 1.0, "low": pytest.approx(1 - few), "high": 1.0, "n": rows, "of": 5 * rows}
     assert binom.pmf(0, rows, never["high"]) == pytest.approx(0.025)
     assert unseen(rows) == pytest.approx(few)
     assert few < 3.7 / rows  # the "rule of three", which is one-sided
@@ -34,13 +36,14 @@ def test_rows_that_are_all_alike_have_the_bounds_of_clopper_and_pearson(rows: in
 def test_rows_that_are_all_alike_in_between_may_have_others_beside_them() -> None:
     few = 1 - 0.025 ** (1 / 8)
     assert rate([9] * 8, [10] * 8) == {
-        "value": 0.9, "low": pytest.approx(0.9 - few * 0.9), "high": pytest.approx(0.9 + few * 0.1), "n": 8,
+        "value": 0.9, "low": pytest.approx(0.9 - few * 0.9), "high": pytest.approx(0.9 + few * 0.1), "n": 8, "of": 80,
     }  # fmt: skip
 
 
 def test_rows_without_a_total_are_no_rows_of_a_rate() -> None:
     found = rate([2, 0, 0], [2, 0, 0])
-    assert (found["low"], found["n"]) == (pytest.approx(0.025), 3)
+    assert (found["low"], found["n"], found["of"]) == (pytest.approx(0.025), 1, 2)
+    assert "of" not in rate([1, 0, 0], [1, 0, 1])  # the denominator is the two rows that have one
 
 
 def test_a_difference_of_the_same_rows_by_hand() -> None:
@@ -58,19 +61,41 @@ def test_a_difference_of_the_same_rows_by_hand() -> None:
     assert difference([], [], []) is None
 
 
-def test_a_quotient_where_all_rows_are_alike() -> None:
-    # Six of ten tasks are won in reality, and the same six again: of the six a share may fail that was not seen,
-    # and of the ten tasks one may be won in the replay alone.
+@pytest.mark.parametrize(("again", "won"), [(6, 7), (0, 5), (5, 5), (20, 40)])
+def test_a_quotient_of_a_part_of_single_episodes_has_the_interval_of_jeffreys(again: int, won: int) -> None:
+    found = quotient([1.0] * again + [0.0] * (50 - again), [1.0] * won + [0.0] * (50 - won))
+    low, high = beta.ppf([0.025, 0.975], again + 0.5, won - again + 0.5)
+    assert (found["value"], found["n"]) == (again / won, won)
+    assert found["low"] == pytest.approx(low if again else 0.0, abs=0.03)
+    assert found["high"] == pytest.approx(high if again < won else 1.0, abs=0.03)
+
+
+def test_a_quotient_where_no_row_differs() -> None:
+    """Six of ten tasks are won in reality, and the same six again: neither a loss nor a gain can be excluded."""
     won = [1.0] * 6 + [0.0] * 4
     found = quotient(won, won, [1.0] * 10)
-    assert found == {
-        "value": 1.0, "low": pytest.approx(0.025 ** (1 / 6)), "high": pytest.approx(1 + unseen(10) / 0.6), "n": 10,
-    }  # fmt: skip
-    all_won = quotient([1.0] * 6, [1.0] * 6, [1.0] * 6)
-    assert all_won["high"] == 1.0  # more than all cannot be won
+    assert (found["value"], found["n"], found["of"]) == (1.0, 10, 6)
+    assert found["low"] < 0.75 and found["high"] > 1.3
+    assert found["low"] == pytest.approx(1 / found["high"], rel=0.05)  # a loss is as likely as a gain
     none = quotient([0.0] * 10, won, [1.0] * 10)
-    assert (none["value"], none["low"], none["high"]) == (0.0, 0.0, pytest.approx(unseen(10) / 0.6))
+    assert (none["value"], none["low"]) == (0.0, 0.0) and 0 < none["high"] < 1
     assert quotient(won, [0.0] * 10, [1.0] * 10) is None
+
+
+def test_where_only_gains_were_seen_a_quotient_below_one_is_not_excluded() -> None:
+    found = quotient([1.0] * 8 + [0.0] * 4, [1.0] * 7 + [0.0] * 5, [1.0] * 12)
+    assert found["value"] == pytest.approx(8 / 7)
+    assert found["low"] < 0.95
+
+
+def test_agents_that_fare_alike_are_no_more_rows() -> None:
+    """Four copies of an agent tell as much as one; four agents that differ here and there tell more."""
+    again, won = [1.0] * 6 + [0.0] * 6, [1.0] * 8 + [0.0] * 4
+    once = quotient(again, won, [1.0] * 12)
+    copies = quotient([4 * each for each in again], [4 * each for each in won], [4.0] * 12)
+    assert copies == pytest.approx(once | {"of": 32})
+    spread = quotient([3.0] * 8 + [1.0] * 4, [4.0] * 8 + [1.0] * 4, [4.0] * 12)
+    assert spread["high"] - spread["low"] < (copies["high"] - copies["low"]) / 2
 
 
 def test_a_share_of_tasks_has_the_interval_of_its_binomial() -> None:

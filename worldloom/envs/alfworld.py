@@ -14,6 +14,7 @@ from worldloom.errors import ConfigError, EnvError, MissingDependency, Unsolvabl
 
 WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
 TASK_MARK = "Your task is to: "
+LOOKED_AT = "checked"  # the fact that `look`, `inventory`, `examine` and `open` leave
 NO_DATA = (
     "the official ALFWorld games are not at {path}: run `alfworld-download` and set ALFWORLD_DATA to its folder "
     "(the one that holds json_2.1.1), or play composed games with games='composed', which need no download"
@@ -113,6 +114,7 @@ class ALFWorld(Environment):
         self.source: GameSource = OfficialGames(data) if games == "official" else ComposedGames()
         self.version = self._version(games)
         self._engine: Any = None
+        self._facts: frozenset[Any] = frozenset()
         self._done = True
 
     @staticmethod
@@ -150,7 +152,7 @@ class ALFWorld(Environment):
         except Exception as error:
             self._engine = None
             raise EnvError(f"ALFWorld cannot start {task_id!r}: {error!r}; is the game file whole?") from error
-        self._done = False
+        self._done, self._facts = False, world_facts(state)
         text = state.feedback.removeprefix(WELCOME).strip()
         gold = game.get("walkthrough") or (state.policy_commands if self._options["gold"] else None)
         if self._options["gold"] and not gold:
@@ -163,14 +165,22 @@ class ALFWorld(Environment):
             raise EnvError("the episode has ended or none was started: call reset first")
         self._engine.request_infos.policy_commands = False
         state, reward, self._done = self._engine.step(action)
+        before, self._facts = self._facts, world_facts(state)
         info = StepInfo(
             terminal="success" if state.won else "failure" if state.lost else None,
             admissible_actions=list(state.admissible_commands),
+            changed=self._facts != before,
+            refused=state["_last_action"] is None,  # it knows no action for these words here
         )
         return StepResult(state.feedback.strip(), float(reward), self._done, False, info)
 
     def close(self) -> None:
         self._engine, self._done = None, True
+
+
+def world_facts(state: Any) -> frozenset[Any]:
+    """What is true in the engine's state, but for its notes of what has been looked at."""
+    return frozenset(fact for fact in state["_facts"] if fact.name != LOOKED_AT)
 
 
 def initial_context(engine: Any) -> str:

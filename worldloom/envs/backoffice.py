@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from worldloom.envs.backoffice_apis import INSTALL, MALFORMED, Call, Office, version
+from worldloom.envs.backoffice_apis import ERROR, INSTALL, MALFORMED, Call, Office, version
 from worldloom.envs.base import Environment, Observation, StepInfo, StepResult
 from worldloom.errors import EnvError, MissingDependency
 from worldloom.trajectory import Terminal
@@ -48,6 +48,7 @@ class BackOffice(Environment):
     def __init__(self) -> None:
         self.version = version()
         self._office: Office | None = None
+        self._seen: Any = None
         self._task: Any = None
 
     @property
@@ -68,6 +69,7 @@ class BackOffice(Environment):
             raise EnvError(f"the back office has no task {task_id!r}; ids are like base/17")
         task = self._task = _tasks()[task_id]
         self._office = _opened(task)
+        self._seen = _state_of(self._office)
         requests = [" ".join(said["content"] for said in turn) for turn in task["question"]]
         instruction = "\n".join(f"{n}. {text}" for n, text in enumerate(requests, 1))
         gold = [call for turn in task["ground_truth"] for call in turn]
@@ -82,16 +84,43 @@ class BackOffice(Environment):
         if self._office is None:
             raise EnvError("the episode has ended or none was started: call reset first")
         call = Call.parse(action)
-        if call is None:
-            return StepResult(MALFORMED, 0.0, False, False, StepInfo(terminal=None))
         if call != Call(DONE, [], {}):
-            return StepResult(self._office.call(call), 0.0, False, False, StepInfo(terminal=None))
+            said = self._office.call(call) if call else MALFORMED
+            return StepResult(said, 0.0, False, False, self._info(self._office, said))
         ending: Terminal = "success" if self._office.same_state(_worked_through(self._task)) else "failure"
         self._office = None
-        return StepResult(CLOSED, float(ending == "success"), True, False, StepInfo(terminal=ending))
+        info = StepInfo(terminal=ending, changed=False, refused=False)
+        return StepResult(CLOSED, float(ending == "success"), True, False, info)
+
+    def _info(self, office: Office, said: str) -> StepInfo:
+        before, self._seen = self._seen, _state_of(office)
+        if before is None or self._seen is None:
+            return StepInfo(terminal=None)
+        changed = self._seen != before
+        return StepInfo(terminal=None, changed=changed, refused=not changed and is_error(said))
 
     def close(self) -> None:
-        self._office, self._task = None, None
+        self._office, self._seen, self._task = None, None, None
+
+
+def is_error(said: str) -> bool:
+    """Whether an answer says that a call failed: in the executor's words, or in a field of an API's own."""
+    if '"error"' not in said:
+        return said.startswith((ERROR, "[{'error': "))
+    try:
+        answer = json.loads(said)
+    except ValueError:
+        return said.startswith(ERROR)
+    return isinstance(answer, dict) and bool(answer.get("error"))
+
+
+def _state_of(office: Office) -> Any:
+    """All that functions show of the APIs, and the folders that somebody stands in; None if it cannot be told, as with
+    a folder within itself."""
+    try:
+        return office.context(), [id(vars(api).get("_current_dir")) for api in office.apis.values()]
+    except (AttributeError, TypeError, ValueError, RecursionError):  # an argument put into it what JSON does not have
+        return None
 
 
 def _opened(task: Any) -> Office:

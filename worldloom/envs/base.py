@@ -27,6 +27,10 @@ class StepInfo(TypedDict, total=False):
 
     terminal: Terminal | None
     admissible_actions: list[str]
+    changed: bool
+    """Whether the action left the engine in another state (a counter of moves, or what was looked at, is no state)."""
+    refused: bool
+    """Whether the engine answered that the action cannot be done; such an action is not ``changed``."""
     not_recorded: bool
     """The observation only says that a recorded world does not know the answer: no metric may count this step."""
     confidence: dict[str, Any]

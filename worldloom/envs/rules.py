@@ -177,6 +177,11 @@ def _info_faults(result: StepResult) -> Iterator[str]:
     listed = result.info.get("admissible_actions", [])
     if not (isinstance(listed, list) and all(isinstance(action, str) for action in listed)):
         yield "admissible_actions is not a list of texts"
+    changed, refused = (result.info.get(key, False) for key in ("changed", "refused"))
+    if not (isinstance(changed, bool) and isinstance(refused, bool)):
+        yield f"changed is {changed!r} and refused is {refused!r}; they are of type bool, or absent"
+    elif changed and refused:
+        yield "an action was refused, and changed the state"
 
 
 def fresh_start(trial: Trial, task_id: str) -> Iterator[str]:

@@ -22,6 +22,7 @@ SIMPLIFICATIONS = (
 )
 CONTEXTS = ("rooms", "word2world", "none")
 SPLITS = ("train", "valid", "test")
+REFUSALS = ("No known action matches that input.", "Unknown action.", "Ambiguous request:")  # how they begin
 
 
 class ScienceWorld(Environment):
@@ -30,6 +31,7 @@ class ScienceWorld(Environment):
     A task id is ``<task>/<split>/<variation>``, for instance ``boil/train/00012``, with the engine's own splits and
     variation numbers. The engine's score goes from 0 to 1; ``reward`` is its rise. A score of 1 is a success, a score
     below 0 (the engine's -1, for a wrong focus) a failure, and both end the episode. There is no limit of steps.
+    ``changed`` is told by the score, the room and what is carried; ``refused`` means that its parser did not take it.
 
     Args:
         simplifications: names of the engine's simplifications, joined by commas, or ``"easy"`` for most of them. None
@@ -63,7 +65,7 @@ class ScienceWorld(Environment):
         self.simplifications, self.context, self.gold, self.admissible = simplifications, context, gold, admissible
         self._process: Engine | None = None
         self._variations: dict[str, dict[str, list[int]]] | None = None
-        self._score, self._over = 0.0, True
+        self._score, self._over, self._view = 0.0, True, ""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -104,7 +106,7 @@ class ScienceWorld(Environment):
         if self.context == "rooms":
             context = rooms(engine)
         first, instruction = engine.act("look around"), engine.instruction()
-        self._score, self._over = first.score, first.completed
+        self._score, self._over, self._view = first.score, first.completed, view(engine)
         gold = engine.gold() if self.gold else None
         return Observation(f"{instruction}\n\n{first.text}", instruction, context, gold)
 
@@ -119,7 +121,10 @@ class ScienceWorld(Environment):
         answer = self._process.act(speakable(action))
         reward, self._score = answer.score - self._score, answer.score
         self._over = answer.completed or answer.score < 0
-        info = StepInfo(terminal=ending(answer))
+        before, self._view = self._view, "" if self._over else view(self._process)
+        refused = answer.text.startswith(REFUSALS)
+        changed = not refused and (reward != 0 or self._view != before)
+        info = StepInfo(terminal=ending(answer), changed=changed, refused=refused)
         if self.admissible:
             info["admissible_actions"] = [] if self._over else self._process.admissible()
         return StepResult(answer.text.strip(), reward, self._over, False, info)
@@ -147,6 +152,12 @@ class ScienceWorld(Environment):
         if match is None or int(match[3]) not in self._numbers(match[2]).get(match[1], []):
             raise EnvError(f"scienceworld has no task {task_id!r}; ids look like boil/train/00012 (see task_ids)")
         return match[1], int(match[3])
+
+
+def view(engine: Engine) -> str:
+    """What can be seen in the room and is carried, in the engine's words; asking takes no time in the game."""
+    with engine.asked():
+        return f"{engine.server.freeActionLook()}\n{engine.server.freeActionInventory()}"
 
 
 def ending(answer: Answer) -> Terminal | None:

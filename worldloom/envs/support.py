@@ -20,6 +20,7 @@ ORDER = 20  # the seed of the order of a split's tasks, so that any first part o
 JUDGES = ("database", "tau2")
 DONE = "done"
 CLOSED = "The case is closed."
+ERROR = "Error: "  # how tau2 and this desk begin the answer to a call that failed
 DESKS = {"airline": "an airline", "retail": "a shop", "telecom": "a telephone company"}
 FORM = (
     'Act by one tool call: {"name": TOOL, "arguments": {...}}. When all is done: '
@@ -55,6 +56,8 @@ class Support(Environment):
         self.domains, self.judge, self.context_chars = tuple(domains), judge, context_chars
         self.version = version()
         self._desk: Desk | None = None
+        self._seen: tuple[Any, str | None] | None = None  # whose tool wrote last, and what it left
+        self._fresh: dict[str, str | None] = {}  # how the tasks of a domain begin that have no state of their own
         self._gold_states: dict[tuple[str, int], Any] = {}
 
     @property
@@ -79,7 +82,7 @@ class Support(Environment):
             raise EnvError(f"the support desk has no task {task_id!r}; ids are like retail/17")
         task = find_task(domain, name)
         scenario = str(task.user_scenario)
-        self._desk = Desk(domain, task, seed)
+        self._desk, self._seen = Desk(domain, task, seed), None
         context = initial_context(self._desk, scenario, self.context_chars)
         gold = [*gold_calls(task), Call(DONE, {"message": " ".join(told(task))})]
         return Observation(self._welcome(self._desk, scenario), scenario, context, tuple(call.text for call in gold))
@@ -95,13 +98,40 @@ class Support(Environment):
         if self._desk is None:
             raise EnvError("the episode has ended or none was started: call reset first")
         call = Call.parse(action)
-        if call is None:
-            return StepResult(MALFORMED, 0.0, False, False, StepInfo(terminal=None))
-        if call.name != DONE:
-            return StepResult(self._desk.call(call), 0.0, False, False, StepInfo(terminal=None))
-        ending: Terminal = "success" if self._won(self._desk, str(call.arguments.get("message", ""))) else "failure"
+        if call is not None and call.name == DONE:
+            return self._closed(self._desk, call)
+        said, changed = self._watched(self._desk, call) if call else (MALFORMED, False)
+        info = StepInfo(terminal=None)
+        if changed is not None:
+            info |= StepInfo(changed=changed, refused=said.startswith(ERROR) and not changed)
+        return StepResult(said, 0.0, False, False, info)
+
+    def _closed(self, desk: Desk, call: Call) -> StepResult:
+        ending: Terminal = "success" if self._won(desk, str(call.arguments.get("message", ""))) else "failure"
         self._desk = None
-        return StepResult(CLOSED, float(ending == "success"), True, False, StepInfo(terminal=ending))
+        info = StepInfo(terminal=ending, changed=False, refused=False)
+        return StepResult(CLOSED, float(ending == "success"), True, False, info)
+
+    def _watched(self, desk: Desk, call: Call) -> tuple[str, bool | None]:
+        """The result of a call, and whether it changed the database of its tool, None if that cannot be told.
+
+        Only tools that tau2 marks as writing can do so: the others are not watched, which takes longer than most calls.
+        """
+        kit = _writing(desk, call.name)
+        if kit is None:
+            return desk.call(call), False
+        before = self._before(desk, kit)
+        said, after = desk.call(call), _record(kit)
+        self._seen = kit, after
+        return said, None if before is None or after is None else after != before
+
+    def _before(self, desk: Desk, kit: Any) -> str | None:
+        """A database as it is, or as it was when last seen, if nothing else has written since."""
+        if self._seen is None and desk.task.initial_state is None:
+            if desk.domain not in self._fresh:
+                self._fresh[desk.domain] = _record(kit)
+            return self._fresh[desk.domain]
+        return self._seen[1] if self._seen and self._seen[0] is kit else _record(kit)
 
     def _won(self, desk: Desk, message: str) -> bool:
         heard = message.lower().replace(",", "")  # as tau2 looks for what has to be told
@@ -121,8 +151,25 @@ class Support(Environment):
         return self._gold_states[key]
 
     def close(self) -> None:
-        self._desk = None
+        self._desk = self._seen = None
         self._gold_states.clear()
+
+
+def _writing(desk: Desk, name: str) -> Any:
+    """Whose tool it is, the customer's or the desk's, if it is one that writes."""
+    for kit in (desk.world.user_tools, desk.world.tools):
+        if kit is not None and kit.has_tool(name):
+            return kit if kit.tool_type(name).value == "write" else None
+    return None
+
+
+def _record(kit: Any) -> str | None:
+    """A database as JSON, which says what tau2's hash does and is quicker; None if a call put into it what JSON cannot
+    hold."""
+    try:
+        return str(kit.db.model_dump_json(warnings=False))
+    except ValueError:
+        return None
 
 
 def _check(domains: Sequence[str], judge: str, context_chars: int) -> None:

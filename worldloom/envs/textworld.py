@@ -32,6 +32,7 @@ NOT_OF_THIS_WORLD = frozenset(
     ("quit", "q", "restart", "restore", "save", "script", "transcript", "noscript", "unscript", "recording", "replay")
 )
 UNKNOWN_VERB = "unrecognisable"
+DONE = " - succeeded]"  # ends the engine's note of an action that it took
 _BANNER = re.compile(r"^[ _|\\/$<>]*__[ _|\\/$<>]*\n(?:[ _|\\/$<>]+\n)+", re.MULTILINE)
 
 
@@ -78,7 +79,8 @@ class TextWorld(Environment):
         self._cache = cache_dir() / "textworld" / self.version / kind
         self._task: str | None = None
         self._game: Any = None
-        self._facts: str | None = None
+        self._context: str | None = None
+        self._facts: frozenset[Any] | None = None
         self._score, self._over = 0, True
 
     @property
@@ -110,11 +112,11 @@ class TextWorld(Environment):
         """
         self._load(task_id)
         state = self._game.reset()
-        self._score, self._over = 0, False
+        self._score, self._over, self._facts = 0, False, world_facts(state)
         return Observation(
             text=self._text(state.feedback),
             instruction=state.objective or None,
-            initial_context=self._facts,
+            initial_context=self._context,
             gold_actions=tuple(state["extra.walkthrough"]),
         )
 
@@ -132,6 +134,10 @@ class TextWorld(Environment):
         info: StepInfo = {"terminal": _ending(state)}
         if self.admissible:
             info["admissible_actions"] = list(state.admissible_commands)
+        before, self._facts = self._facts, world_facts(state)
+        if before is not None:  # the engine keeps facts and notes where it has to list actions
+            info["changed"] = self._facts != before
+            info["refused"] = not (done or info["changed"] or DONE in state.raw)
         return StepResult(self._text(state.feedback), reward, done, False, info)
 
     def close(self) -> None:
@@ -159,7 +165,7 @@ class TextWorld(Environment):
         path = cached_game(folder, self.family, options, FIRST_SEED[split] + number)
         self.close()
         self._game = self._started(path)
-        self._facts = tour(self._game) if self.context == "facts" else None
+        self._context = tour(self._game) if self.context == "facts" else None
         self._task = task_id
 
     def _started(self, path: Path) -> Any:
@@ -184,6 +190,12 @@ class TextWorld(Environment):
 
     def _text(self, raw: str) -> str:
         return readable(raw if self.banner else _BANNER.sub("", raw))
+
+
+def world_facts(state: Any) -> frozenset[Any] | None:
+    """What is true in the engine's state; None where it does not keep that."""
+    facts = state.get("_facts")
+    return None if facts is None else frozenset(facts)
 
 
 def readable(raw: str) -> str:

@@ -12,6 +12,7 @@ from worldloom.envs.base import Environment, Observation, StepInfo, StepResult
 from worldloom.envs.webshop_catalogue import SPLITS, Goal, Product, catalogue
 from worldloom.envs.webshop_reward import reward
 from worldloom.errors import ConfigError, EnvError
+from worldloom.trajectory import Terminal
 
 ON_A_PAGE = 10
 ACTION = re.compile(r"(\w+)\[(.+)\]", re.DOTALL)
@@ -94,38 +95,41 @@ class WebShop(Environment):
     def step(self, action: str) -> StepResult:
         if self._goal is None or self._state.bought:
             raise EnvError("the episode has ended or none was started: call reset first")
-        self._state = self._after(action)
+        before, after = self._state, self._after(action)
+        self._state = after or before
         if not self._state.bought:
-            return StepResult(self._said(), 0.0, False, False, self._info())
+            return StepResult(self._said(), 0.0, False, False, self._info(self._state != before, after is None))
         worth = reward(self._product(), self._state.options, self._goal).value
         text = self._joined([("Thank you for shopping with us!", False), ("Your score (min 0.0, max 1.0)", False),
                              (f"{worth:.4g}", False)])  # fmt: skip
-        info = StepInfo(terminal="success" if worth == 1.0 else "failure", admissible_actions=[])
+        ending: Terminal = "success" if worth == 1.0 else "failure"
+        info = StepInfo(terminal=ending, admissible_actions=[], changed=True, refused=False)
         return StepResult(text, worth, True, False, info)
 
     def close(self) -> None:
         self._goal, self._state = None, State(bought=True)
 
-    def _info(self) -> StepInfo:
+    def _info(self, changed: bool, refused: bool) -> StepInfo:
         """What may be clicked; on the first page anything may be searched, so nothing is listed there."""
-        if self._state.query is None:
-            return StepInfo(terminal=None)
-        buttons = [f"click[{text.lower()}]" for text, button in self._page() if button]
-        return StepInfo(terminal=None, admissible_actions=list(dict.fromkeys(buttons)))
+        info = StepInfo(terminal=None, changed=changed, refused=refused)
+        if self._state.query is not None:
+            buttons = [f"click[{text.lower()}]" for text, button in self._page() if button]
+            info["admissible_actions"] = list(dict.fromkeys(buttons))
+        return info
 
     def _product(self) -> Product:
         return self.catalogue.products[self._state.asin or ""]
 
-    def _after(self, action: str) -> State:
-        """The state that an action leads to; the same one if it cannot be done here."""
-        match, state = ACTION.fullmatch(action.strip()), self._state
+    def _after(self, action: str) -> State | None:
+        """The state that an action leads to; None if it cannot be done here."""
+        match = ACTION.fullmatch(action.strip())
         if match is None:
-            return state
+            return None
         verb, said = match[1], match[2].lower()
         if verb == "search":
-            return State(query=said) if state.query is None else state
+            return State(query=said) if self._state.query is None else None
         shown = {text.lower(): text for text, button in self._page() if button}
-        return self._clicked(shown[said]) if verb == "click" and said in shown and said != "search" else state
+        return self._clicked(shown[said]) if verb == "click" and said in shown and said != "search" else None
 
     def _clicked(self, text: str) -> State:
         state = self._state

@@ -5,13 +5,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.stats import binomtest
+from scipy.stats import binomtest, permutation_test
 
-from worldloom.evaluate.stats import difference, interval_of_sums, widened
+from worldloom.evaluate.stats import TINY, difference, interval_of_sums, widened
 
 Record = dict[str, Any]
 Ends = tuple[bool, bool]  # success in reality, success in the other world
 CELLS: tuple[Ends, ...] = ((True, True), (True, False), (False, True), (False, False))
+EXACT_UP_TO = 13  # tasks that differ: all 2 ** 13 ways of giving them signs are looked at; of more, as many drawn
 
 
 def outcome(trajectory: Record) -> str:
@@ -35,7 +36,8 @@ def agreement(records: Sequence[Record], name: str) -> Record:
     Returns:
         The 2x2 table (``both``, ``real_only``, ``other_only``, ``neither``); ``difference`` of the two rates of success
         (the other less reality) and Cohen's ``kappa`` (absent where chance alone agrees), both with intervals from
-        resampling tasks; and ``mcnemar_p``: the exact two-sided test that neither is the more successful.
+        resampling tasks; and the two-sided test that neither is the more successful, absent where nothing differs:
+        ``mcnemar_p`` (exact) of one episode a task, ``sign_flip_p`` (see ``sign_flip``) of several.
     """
     tasks = sorted({r["task_id"] for r in records})
     pairs = [(r["task_id"], (outcome(r["real"]) == "success", outcome(r[name]) == "success")) for r in records]
@@ -45,10 +47,27 @@ def agreement(records: Sequence[Record], name: str) -> Record:
     found: Record = {"both": both, "real_only": real_only, "other_only": other_only, "neither": neither}
     found["difference"] = difference(table[:, [0, 2]].sum(1), table[:, [0, 1]].sum(1), table.sum(1))
     if parted := real_only + other_only:
-        found["mcnemar_p"] = float(binomtest(real_only, parted).pvalue)
+        if len(tasks) == len(records):
+            found["mcnemar_p"] = float(binomtest(real_only, parted).pvalue)
+        else:
+            found["sign_flip_p"] = sign_flip(table[:, 2] - table[:, 1])
     if (agreed := kappa_of(table)) is not None:
         found["kappa"] = agreed
     return found
+
+
+def sign_flip(apart: Any, seed: int = 0) -> float:
+    """Two-sided p of a permutation test that the sum of differences, one a task, is 0: were there nothing in them, each
+    could as well have the other sign (Fisher 1935, "The Design of Experiments", section 21). Exact up to
+    ``EXACT_UP_TO`` tasks that differ. Of differences of 1 it is McNemar's exact test."""
+    told = apart[apart != 0]
+    if len(told) < 2:  # with the other sign it would be as large
+        return 1.0
+    found = permutation_test(
+        (told,), np.sum, permutation_type="samples", vectorized=True, n_resamples=2**EXACT_UP_TO,
+        rng=np.random.default_rng(seed),
+    )  # fmt: skip
+    return float(found.pvalue)
 
 
 def kappa_of(table: Any) -> Record | None:
@@ -67,14 +86,15 @@ def _kappa(cells: Any) -> Any:
 
 def rank_agreement(records: Sequence[Record]) -> Record:
     """Whether the model ranks agents as reality does: Kendall's tau-b over agents, with their number and an interval
-    from resampling tasks (the agents stay the same); absent with fewer than two agents, or where all are alike."""
+    from resampling tasks (the agents stay the same); absent with fewer than two agents, or where all are alike. Without
+    the interval where it would have no width: few agents are in the same order whichever tasks are drawn."""
     agents, tasks = sorted({r["agent"] for r in records}), sorted({r["task_id"] for r in records})
     by_agent = [[r for r in records if r["agent"] == agent] for agent in agents]
     won = {name: np.array([wins(of, tasks, [name]) for of in by_agent]).T for name in ("real", "wm", "w2r")}
     found: Record = {"n_agents": len(agents)}
     for name in ("wm", "w2r") if records else ():
         if (tau := interval_of_sums(tau_b, [won["real"], won[name]])) is not None:
-            found[f"kendall_{name}"] = tau
+            found[f"kendall_{name}"] = tau if tau["high"] - tau["low"] > TINY else {k: tau[k] for k in ("value", "n")}
     return found
 
 

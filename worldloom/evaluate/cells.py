@@ -34,7 +34,17 @@ _WHOLE_FROM = 1000  # a larger number is shown without decimals
 
 def rate_row(name: str, rate: Rate, n: int | None = None) -> list[str]:
     """A row under ``RATE_HEAD``."""
-    return [name, value(rate), interval(rate) or ABSENT, number(n if rate.n is None else rate.n)]
+    return [name, value(rate), interval(rate) or ABSENT, size(rate, n)]
+
+
+def size(rate: Rate, n: int | None = None) -> str:
+    """Of how many a rate is: "41 in 38" is 41 steps in 38 episodes. Of older results the denominator is not known.
+
+    Args:
+        n: told where the rate itself has no number.
+    """
+    rows = number(n if rate.n is None else rate.n)
+    return rows if rate.total in (None, rate.n) else f"{number(rate.total)} in {rows}"
 
 
 def value(rate: Rate, ratio: bool = False) -> str:

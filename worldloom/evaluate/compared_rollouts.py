@@ -113,7 +113,7 @@ def confidences(runs: Sequence[Run]) -> Iterator[Section]:
         columns("a threshold for accepting a step", bounds),
     ))  # fmt: skip
     curves = {
-        name: {100 * row["probability"]: Rate(**row["right"]) for row in part.get("calibration") or ()}
+        name: {100 * row["probability"]: r for row in part.get("calibration") or () if (r := Rate.of(row["right"]))}
         for name, part in parts.items()
     }
     labels = ("probability of the answer, %", "right, %")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from worldloom.evaluate.divergence import divergence, refusals_of
+from worldloom.evaluate.divergence import agrees
 from worldloom.evaluate.stats import interval_of_sums, rate, unseen
 
 Record = dict[str, Any]
@@ -26,7 +26,7 @@ FOLDS = 5
 
 
 class Steps(NamedTuple):
-    """Answers in one row, each (n,): which group (an episode or task) it is of, its score, and whether it was right."""
+    """Answers in one row, each (n,): which group (a task) it is of, its score, and whether it was right."""
 
     group: Any
     score: Any
@@ -56,18 +56,20 @@ def confidence_metrics(
     """The ``confidence`` part of ``metrics.json``; None where no record says how sure the model was.
 
     Args:
-        one_step, consistency: records of these kinds; those without a confidence are passed over.
+        one_step, consistency: records of these kinds; those without a confidence are passed over. Several episodes of
+            one task, such as those of several agents, stay together: in intervals, folds and halves.
         target: the share of accepted steps that may be wrong.
     """
     found: Record = {}
     episodes = [[s for s in r["steps"] if "confidence" in s] for r in one_step]
     if any(episodes):
-        steps = _steps(episodes, probability)
+        tasks = _by_task(one_step, episodes)
+        steps = _steps(tasks, probability)
         found |= {
-            "n_episodes": len({*steps.group.tolist()}),
+            "n_episodes": sum(map(bool, episodes)),
             "n_steps": len(steps.score),
             "auroc_wrong_step": auroc(steps),
-            "features": _features(episodes),
+            "features": _features(tasks),
             "ece": expected_calibration_error(steps),
             "calibration": calibration_curve(steps),
             "risk_bound": risk_bound(steps, target),
@@ -77,8 +79,16 @@ def confidence_metrics(
     return {name: value for name, value in found.items() if value is not None} or None
 
 
-def _steps(episodes: Sequence[Sequence[Record]], score: Feature) -> Steps:
-    rows = [(n, score(s["confidence"]), bool(s["correct"])) for n, episode in enumerate(episodes) for s in episode]
+def _by_task(records: Sequence[Record], episodes: Sequence[Sequence[Record]]) -> list[list[Record]]:
+    """The steps of each task's episodes together."""
+    found: dict[str, list[Record]] = {}
+    for record, steps in zip(records, episodes, strict=True):
+        found.setdefault(record["task_id"], []).extend(steps)
+    return list(found.values())
+
+
+def _steps(tasks: Sequence[Sequence[Record]], score: Feature) -> Steps:
+    rows = [(n, score(s["confidence"]), bool(s["correct"])) for n, steps in enumerate(tasks) for s in steps]
     group, scores, right = zip(*rows, strict=True)
     return Steps(np.array(group), np.array(scores, float), np.array(right))
 
@@ -113,21 +123,21 @@ def _table(group: Any, place: Any, weight: Any) -> Any:
     return table
 
 
-def _features(episodes: Sequence[Sequence[Record]]) -> Record:
-    """AUROC of a wrong step by each feature alone, and by all of them in a logistic regression fitted to other
-    episodes: whether the self-check (agreement with logged replies) adds anything."""
-    told = [s["confidence"] for episode in episodes for s in episode]
+def _features(tasks: Sequence[Sequence[Record]]) -> Record:
+    """AUROC of a wrong step by each feature alone, and by all of them in a logistic regression fitted to other tasks:
+    whether the self-check (agreement with logged replies) adds anything."""
+    told = [s["confidence"] for steps in tasks for s in steps]
     known = {name: of for name, of in FEATURES.items() if name != "agreement" or all("agrees" in c for c in told)}
-    found = {name: auroc(_steps(episodes, of)) for name, of in known.items()}
+    found = {name: auroc(_steps(tasks, of)) for name, of in known.items()}
     values = np.array([[of(c) for of in known.values()] for c in told])
-    steps = _steps(episodes, probability)
+    steps = _steps(tasks, probability)
     if (combined := _fitted(values, steps)) is not None:
         found["all"] = auroc(steps._replace(score=combined))
     return {name: value for name, value in found.items() if value is not None}
 
 
 def _fitted(values: Any, steps: Steps) -> Any:
-    """The chance that each step is right, by a regression that did not see its episode; None with too few episodes."""
+    """The chance that each step is right, by a regression that did not see its task; None with too few tasks."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GroupKFold, cross_val_predict
     from sklearn.pipeline import make_pipeline
@@ -174,9 +184,9 @@ def share(steps: Steps) -> Record | None:
 def risk_bound(steps: Steps, target: float = TARGET, level: float = LEVEL, seed: int = 0) -> Record:
     """A threshold such that at most ``target`` of the answers at or above it are wrong, and what became of that.
 
-    The threshold is chosen on one half of the episodes, drawn by ``seed``, and checked on the other. It holds with
-    probability ``level`` where steps are exchangeable; within an episode they are alike, so that the check, whose
-    interval is over episodes, is what counts.
+    The threshold is chosen on one half of the groups (tasks), drawn by ``seed``, and checked on the other. It holds
+    with probability ``level`` where steps are exchangeable; within a task they are alike, so that the check, whose
+    interval is over tasks, is what counts.
 
     Returns:
         ``target``, ``level``, ``n_calibrated`` and ``n_checked`` (steps); and if a threshold was found: ``threshold``,
@@ -218,12 +228,13 @@ def threshold_for(steps: Steps, target: float, level: float = LEVEL) -> float | 
 
 
 def _rollouts(records: Sequence[Record]) -> Steps | None:
-    """Imagined episodes by task: the probability of all that was said, and whether reality repeats it to the end."""
-    usable = [r for r in records if r["w2r"]["steps"] and not r["w2r"].get("error") and _all_sure(r["wm"])]
+    """Imagined episodes by task: the probability of all that was said, and whether reality repeats it to the end; those
+    of which that is not recorded are left out."""
+    played = [r for r in records if r["w2r"]["steps"] and not r["w2r"].get("error") and _all_sure(r["wm"])]
+    usable = [r for r in played if agrees(r["wm"], r["w2r"]) is not None]
     if not usable:
         return None
-    refusals = refusals_of(r[kind] for r in records for kind in ("real", "w2r"))
-    right = [divergence(r["wm"], r["w2r"], refusals) is None for r in usable]
+    right = [agrees(r["wm"], r["w2r"]) for r in usable]
     scores = [sum(s["confidence"]["logprob"] for s in r["wm"]["steps"] if "confidence" in s) for r in usable]
     return Steps(np.array([r["task_id"] for r in usable]), np.array(scores, float), np.array(right))
 

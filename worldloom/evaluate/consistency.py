@@ -124,17 +124,17 @@ def consistency_metrics(records: Sequence[Record]) -> Record:
 
 
 def same_tasks(records: Sequence[Record]) -> list[str]:
-    """The ids of the tasks that every agent played.
+    """The ids of the tasks that every agent played, each once.
 
     Raises:
-        ConfigError: agents were not on the same tasks.
+        ConfigError: agents were not on the same tasks, each as often.
     """
     ids: dict[str, list[str]] = {}
     for record in records:
         ids.setdefault(record["agent"], []).append(record["task_id"])
     if len({tuple(sorted(i)) for i in ids.values()}) > 1:
         raise ConfigError("the agents did not play the same tasks; a consistency ratio over them would mean nothing")
-    return sorted(next(iter(ids.values()), []))
+    return sorted({*next(iter(ids.values()), [])})
 
 
 def rates(records: Sequence[Record]) -> Record:
@@ -144,7 +144,7 @@ def rates(records: Sequence[Record]) -> Record:
     played = [float(sum(r["task_id"] == task for r in records)) for task in tasks]
     both = wins(records, tasks, ["real", "w2r"])
     found: Record = {"n": len(records)} | {name: rate(won[name], played) for name in won}
-    ratios = {"cr": quotient(won["w2r"], won["real"], played), "cr_paired": rate(both, won["real"])}
+    ratios = {"cr": quotient(won["w2r"], won["real"], played), "cr_paired": quotient(both, won["real"])}
     found |= {name: value for name, value in ratios.items() if value is not None}
     found["agreement"] = {name: agreement(records, name) for name in ("wm", "w2r")}
     for told, ending in (("errors", "error"), ("unknown", "unknown")):

@@ -28,7 +28,7 @@ def consistency_section(consistency: Mapping[str, Any]) -> Section:
     agents = dict(consistency.get("agents") or {})
     if len(agents) != 1 and consistency.get("overall"):
         agents["overall"] = consistency["overall"]
-    head = ["agent", "n", "Real, %", "WM, %", "W2R, %", "CR", "paired CR", "errors: Real", "WM", "W2R"]
+    head = ["agent", "n", "Real, %", "WM, %", "W2R, %", "CR", "paired CR", "real wins", "errors: Real", "WM", "W2R"]
     tables = [Table("success rates with their intervals", head, [_agent_row(*agent) for agent in agents.items()])]
     tables += [_agreement(agents, name) for name in OTHERS if any(_agreed(agent, name) for agent in agents.values())]
     if ranks := _ranks(consistency.get("rank_agreement") or {}):
@@ -37,7 +37,7 @@ def consistency_section(consistency: Mapping[str, Any]) -> Section:
     note = (
         f"The same agents {same} in the real environment (Real), inside the world model (WM), and the actions chosen "
         "there replayed in the real environment (W2R). CR = W2R / Real; paired CR = share of the Real successes "
-        "that W2R repeats." + _unjudged(consistency.get("overall") or {})
+        "that W2R repeats; both are of the real wins." + _unjudged(consistency.get("overall") or {})
     )
     return Section("Real, imagined, replayed", note, Markup(agents_plot(agents) if agents else ""), tuple(tables))
 
@@ -51,7 +51,8 @@ def _unjudged(overall: Mapping[str, Any]) -> str:
 def _agent_row(name: str, found: Mapping[str, Any]) -> list[str]:
     cells = [rated(Rate.of(found.get(key)), label in RATIOS) for key, label in WORLDS.items()]
     errors = found.get("errors") or {}
-    return [name, number(found.get("n")), *cells, *(number(errors.get(world)) for world in ("real", "wm", "w2r"))]
+    counts = [(found.get("cr") or {}).get("of"), *(errors.get(world) for world in ("real", "wm", "w2r"))]
+    return [name, number(found.get("n")), *cells, *map(number, counts)]
 
 
 def _agreed(agent: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -63,12 +64,13 @@ def _agreement(agents: Mapping[str, Mapping[str, Any]], name: str) -> Table:
     """The 2x2 table of each agent's successes in one world and in reality, and what follows from it."""
     other = OTHERS[name]
     head = ["agent", "both", "Real only", f"{other} only", "neither", f"{other} less Real, points", "Cohen's kappa",
-            "McNemar's p"]  # fmt: skip
+            "McNemar's p", "p of flipped signs"]  # fmt: skip
     rows = []
     for agent, found in ((agent, _agreed(of, name)) for agent, of in agents.items()):
         counts = [number(found.get(key)) for key in ("both", "real_only", "other_only", "neither")]
         kappa = rated(Rate.of(found.get("kappa")), ratio=True)
-        rows.append([agent, *counts, signed(Rate.of(found.get("difference"))), kappa, number(found.get("mcnemar_p"))])
+        tests = [number(found.get(key)) for key in ("mcnemar_p", "sign_flip_p")]
+        rows.append([agent, *counts, signed(Rate.of(found.get("difference"))), kappa, *tests])
     return Table(f"successes task by task, Real and {other}", head, rows)
 
 

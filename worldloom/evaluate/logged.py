@@ -34,7 +34,7 @@ def rollouts_section(found: Mapping[str, Any], alone: bool) -> Section:
     if consistent := found.get("self_consistency"):
         rated = [(_SELF[key], of) for key, of in consistent.items()]
         rows = [rate_row(name, rate, of["steps"]) for name, of in rated if (rate := Rate.of(of))]
-        tables.append(Table("does it contradict itself (n: episodes)", RATE_HEAD, rows))
+        tables.append(Table("does it contradict itself (n: steps in episodes)", RATE_HEAD, rows))
     tables.append(_by_step(found["by_step"]))
     told = f"{number(found['n_steps'])} steps of {number(found['n_episodes'])} episodes"
     if found.get("outgrew_window"):

@@ -76,11 +76,15 @@ def _report(path: Path, metrics: Record, records: Iterable[Record]) -> Path:
     return write_report(path, title=metrics["name"], metrics=metrics, records=records, loss_curve=curve)
 
 
-def rescore(run: Path, risk: float = TARGET) -> Record:
+def rescore(run: Path, risk: float | None = None) -> Record:
     """Compute every metric of a run anew from its ``records.jsonl`` and write its metrics and report again.
 
     What the records do not tell (name, model, training) is kept from its ``metrics.json``, and ``provenance`` too,
     with ``rescored`` added: when and by which version.
+
+    Args:
+        run: the folder.
+        risk: the share of accepted steps that may be wrong; None keeps the one that it was evaluated with.
 
     Returns:
         The metrics.
@@ -92,9 +96,14 @@ def rescore(run: Path, risk: float = TARGET) -> Record:
     before, records = read_json(run / METRICS), list(read_records(run / RECORDS))
     if not records:
         raise DataError("there is no record to score; evaluate a model into this folder first", run / RECORDS)
-    found = measured(records, risk)
+    found = measured(records, _risk(before) if risk is None else risk)
     if "one_step" in found and "baselines" in before.get("one_step", {}):  # older records lack them
         found["one_step"].setdefault("baselines", before["one_step"]["baselines"])
     kept = {name: value for name, value in before.items() if name not in PARTS}
     origin = {**before["provenance"], "rescored": provenance(begun, time.monotonic() - clock)}
     return publish(run, {**kept, **found, "provenance": origin}, records)
+
+
+def _risk(metrics: Record) -> float:
+    """The risk that a run was evaluated with."""
+    return float(metrics.get("confidence", {}).get("risk_bound", {}).get("target", TARGET))

@@ -76,6 +76,11 @@ def _unknown(trajectory: Trajectory, number: int) -> bool:
     return bool(trajectory.steps[number].not_recorded)
 
 
+def recorded(trajectory: Trajectory) -> int:
+    """How many steps of an episode have a known answer, so that a model can be measured by them."""
+    return sum(not step.not_recorded for step in trajectory.steps)
+
+
 def _record(trajectory: Trajectory, key: str, steps: Sequence[Record], logged: Replies | None) -> Record:
     usual = {name: list(say(trajectory)) for name, say in _guessers(logged).items()} if steps else {}
     for judged in steps:
@@ -87,7 +92,7 @@ def _record(trajectory: Trajectory, key: str, steps: Sequence[Record], logged: R
             judged["confidence"]["agrees"] = ours == (judged["predicted"], judged["predicted_terminal"])
     return {
         "kind": "one_step", "key": key, "task_id": trajectory.task.id, "agent": label(trajectory),
-        "steps": steps, "left_out": sum(not s.not_recorded for s in trajectory.steps) - len(steps),
+        "steps": steps, "left_out": recorded(trajectory) - len(steps),
     }  # fmt: skip
 
 
@@ -109,7 +114,7 @@ def _about(trajectory: Trajectory, number: int) -> Record:
         "action": step.action,
         "gold": step.observation,
         "gold_terminal": _end(step),
-        "stratum": _stratum(trajectory, number),
+        "stratum": trajectory.effect(number),
         "again": step.action in {earlier.action for earlier in trajectory.steps[:number]},
     }
 
@@ -129,17 +134,6 @@ def judge(step: Step, text: str) -> Record:
         "correct_observation": same,
         "word_f1": word_f1(predicted, step.observation),
     }
-
-
-def _stratum(trajectory: Trajectory, number: int) -> str | None:
-    """What the action was to the real environment, told by its admissible actions; None where that is unknown."""
-    before = trajectory.steps[number - 1].admissible_actions if number else None
-    if before is None:
-        return None
-    step = trajectory.steps[number]
-    if step.action not in before:
-        return "invalid"
-    return "no_change" if step.admissible_actions == before else "state_changing"
 
 
 def one_step_metrics(records: Sequence[Record]) -> Record:

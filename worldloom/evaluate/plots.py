@@ -44,19 +44,21 @@ _LOG_AXIS_FROM = 20  # a loss that falls by this factor is read off a logarithmi
 
 
 class Rate(NamedTuple):
-    """A measured rate as a fraction, its interval, and of how many; None where not measured."""
+    """A measured rate as a fraction, its interval, how many episodes or tasks it is over, and its denominator where
+    that is another number; None where not measured."""
 
     value: float
     low: float | None = None
     high: float | None = None
     n: int | None = None
+    total: int | None = None
 
     @classmethod
     def of(cls, found: Any) -> "Rate | None":
-        """Read a number or ``{"value", "low", "high", "n"}``; None if there is no value in it."""
+        """Read a number or ``{"value", "low", "high", "n", "of"}``; None if there is no value in it."""
         if isinstance(found, Mapping):
-            value = found.get("value")
-            return None if value is None else cls(value, found.get("low"), found.get("high"), found.get("n"))
+            value, *more = (found.get(key) for key in ("value", "low", "high", "n", "of"))
+            return None if value is None else cls(value, *more)
         return None if found is None else cls(float(found))
 
 
@@ -152,8 +154,8 @@ def calibration_plot(curve: Sequence[Mapping[str, Any]]) -> str:
     axes.plot([0, 100], [0, 100], color=BASE, linewidth=1)
     places = [100 * row["probability"] for row in curve]
     for place, row in zip(places, curve, strict=True):
-        low, high = bounds_of(Rate(**row["right"]))
-        axes.plot([place, place], [low, high], color=INK, linewidth=1)
+        if rate := Rate.of(row["right"]):
+            axes.plot([place, place], bounds_of(rate), color=INK, linewidth=1)
     axes.plot(places, [100 * row["right"]["value"] for row in curve], color=WM, marker="o", markersize=4, linewidth=1.4)
     axes.set(ylabel="right, %", ylim=(-2, 102))
     middles, widths = zip(

@@ -24,6 +24,7 @@ from worldloom.evaluate.cells import (
     number,
     rate_row,
     rates,
+    size,
     value,
 )
 from worldloom.evaluate.consistency_sections import consistency_section, divergence_section
@@ -86,13 +87,14 @@ def _headlines(metrics: Mapping[str, Any]) -> Iterator[Headline]:
     of = [(overall.get("n"), "episodes"), (consistency.get("n_tasks"), "tasks")]
     for name, rate in rates(overall, WORLDS):
         if name != "paired CR":
-            yield _headline(name, rate, _counted(of))
+            wins = [(rate.total, "real wins")] if name in RATIOS else []
+            yield _headline(name, rate, _counted([*of, *wins]))
 
 
 def _headline(name: str, rate: Rate, of: str = "") -> Headline:
     ratio = name in RATIOS
     told = value(rate, ratio) if ratio else f"{value(rate)} %"
-    return Headline(name, told, interval(rate, ratio), of or ("" if rate.n is None else f"n = {number(rate.n)}"))
+    return Headline(name, told, interval(rate, ratio), of or ("" if rate.n is None else f"n = {size(rate)}"))
 
 
 def _size(one_step: Mapping[str, Any]) -> str:
@@ -148,7 +150,7 @@ def _one_step(one_step: Mapping[str, Any]) -> Section:
         tables.append(Table("by who acted, exact match", RATE_HEAD, rows))
     if models := baseline_models(one_step.get("baselines") or {}):
         tables.append(models)
-    note = f"Each step is predicted from the real history before it. {_size(one_step)}."
+    note = f"Each step is predicted from the real history before it. {_size(one_step)}. n: steps in how many episodes."
     if left_out := one_step.get("left_out"):
         note += f" {number(left_out)} more are left out: they do not fit the model's window, or got no answer."
     return Section("One step ahead", note, tables=tuple(tables))

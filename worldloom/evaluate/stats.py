@@ -3,7 +3,7 @@
 Where all rows are alike, resampling them gives no width, however few they are. There the bounds are what the rate
 would be if as many rows as may be unseen were otherwise: after Clopper and Pearson (1934) for that many rows of which
 none is otherwise, the "rule of three" of Hanley and Lippman-Hand (1983, "If nothing goes wrong, is everything all
-right?").
+right?"). A quotient needs more than that, see ``quotient``.
 """
 
 import warnings
@@ -30,7 +30,7 @@ def interval(
 
     Returns:
         {"value", "low", "high", "n"}; None if there is nothing to measure. With one row, or where every resample
-        gives the same, low and high are the value: see ``rate`` and ``quotient`` for what is known all the same.
+        gives the same, low and high are the value: see ``rate`` for what is known all the same.
     """
     data = [np.asarray(column, dtype=float) for column in columns]
     n = len(data[0])
@@ -78,8 +78,22 @@ def ratio(numerator: Any, denominator: Any, axis: int = -1) -> Any:
 
 
 def rate(hits: Sequence[float], totals: Sequence[float]) -> dict[str, float] | None:
-    """A rate over steps (hits and totals per episode, 0 <= hits <= totals) with an interval over episodes."""
-    return widened(interval(ratio, [hits, totals]), sum(total > 0 for total in totals))
+    """A rate over steps with an interval over episodes.
+
+    Args:
+        hits, totals: of each row (an episode or task), counts with 0 <= hits <= totals.
+
+    Returns:
+        {"value", "low", "high", "n"}: n rows have any of the denominator; and "of", the denominator, where that is
+        another number than n. None if there is nothing to measure.
+    """
+    rows = sum(total > 0 for total in totals)
+    found = widened(interval(ratio, [hits, totals]), rows)
+    return found and found | _sizes(rows, sum(totals))
+
+
+def _sizes(rows: int, of: float) -> dict[str, float]:
+    return {"n": rows} if of == rows else {"n": rows, "of": int(of)}
 
 
 def widened(
@@ -105,17 +119,45 @@ def difference(left: Sequence[float], right: Sequence[float], totals: Sequence[f
     return widened(found, sum(total > 0 for total in totals), least=-1.0)
 
 
-def quotient(top: Sequence[float], bottom: Sequence[float], most: Sequence[float]) -> dict[str, float] | None:
-    """A quotient of two rates of the same rows (W2R / Real), both of them out of ``most``, with an interval.
+def quotient(
+    top: Sequence[float], bottom: Sequence[float], most: Sequence[float] | None = None, seed: int = 0
+) -> dict[str, float] | None:
+    """A quotient of two counts of the same rows (W2R / Real) with a 95 % interval from a Bayesian bootstrap.
 
-    Where all rows have the same quotient, as many as are ``unseen`` may lack all of it, or have what they can on top.
+    Rows get weights drawn from a Dirichlet distribution (Rubin 1981, "The Bayesian bootstrap"), and so does half a row
+    of each kind that there can be beside them: else low would stay at 1 where no row was lost, however few there are.
+    Where each row is one episode, that is Jeffreys' prior for the shares of the kinds (Brown, Cai and DasGupta 2001,
+    "Interval estimation for a binomial proportion"). ``docs/evaluate.md`` says how often the interval holds the truth.
+
+    Args:
+        top, bottom: counts of each row.
+        most: how many there are of each row; None if the top ones are some of the bottom ones (paired CR).
+
+    Returns:
+        As ``rate``: n rows that could have any of it, "of" the sum of ``bottom``. None if that is 0.
     """
-    found = interval(ratio, [top, bottom])
-    if found is None or found["high"] - found["low"] > TINY:
-        return found
-    rows, won = sum(each > 0 for each in bottom), sum(bottom) / sum(most)
-    low = found["value"] * (1 - unseen(rows))
-    return found | {"low": low, "high": min(found["value"] + unseen(len(most)) / won, 1 / won)}
+    above, below = np.asarray(top, float), np.asarray(bottom, float)
+    if not below.sum():
+        return None
+    value, sizes = float(above.sum() / below.sum()), below if most is None else np.asarray(most, float)
+    more = _imagined(above, below, sizes)[: 2 if most is None else 3]
+    weights = np.random.default_rng(seed).dirichlet([1.0] * len(above) + [0.5] * len(more), RESAMPLES)
+    found = (weights @ np.append(above, more[:, 0])) / (weights @ np.append(below, more[:, 1]))
+    tail = 50 * (1 - CONFIDENCE)
+    low, high = (float(each) for each in np.percentile(found, (tail, 100 - tail)))
+    told = {"value": value, "low": min(low, value), "high": max(high, value)}
+    return told | _sizes(int((sizes > 0).sum()), float(below.sum()))
+
+
+def _imagined(top: Any, bottom: Any, sizes: Any) -> Any:
+    """A row (top, bottom) of each kind that tells something of a quotient: with both, the bottom alone, the top alone.
+
+    As large as rows differ on average where they do, which is much where agents fail on the same tasks; where none
+    differs, as large as rows are.
+    """
+    apart = np.abs(top - bottom)
+    known = apart if apart.any() else sizes
+    return known[known > 0].mean() * np.array([(1, 1), (0, 1), (1, 0)])
 
 
 def word_f1(predicted: str, gold: str) -> float:

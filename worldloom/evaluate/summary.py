@@ -25,7 +25,7 @@ def _rows(metrics: dict[str, Any]) -> Iterator[tuple[str, str]]:
         for name, baseline in one.get("baselines", {}).items():
             yield f"  baseline: {name.replace('_', ' ')}", percent(baseline.get("em"))
         for name, value in one.get("terminal", {}).items():
-            yield f"  terminal {name.replace('_', ' ')}", percent(value)
+            yield f"  terminal {name.replace('_', ' ')}", f"{percent(value)}{_of(value, 'steps')}"
     if "rollouts" in metrics:
         yield from _rollouts(metrics["rollouts"])
     if "confidence" in metrics:
@@ -60,7 +60,7 @@ def _confidence(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def _consistency(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for agent, rates in {**found["agents"], "overall": found["overall"]}.items():
         told = " ".join(f"{name} {percent(rates[name])}" for name in ("real", "wm", "w2r"))
-        ratio = f" CR {_plain(rates['cr'])}" if rates.get("cr") else ""
+        ratio = f" CR {_plain(rates['cr'])}{_of(rates['cr'], 'real wins')}" if rates.get("cr") else ""
         odd = {kind: {name: n for name, n in rates.get(kind, {}).items() if n} for kind in ("errors", "unknown")}
         counts = "".join(f", {kind} {by_world}" for kind, by_world in odd.items() if by_world)
         yield f"{agent} ({found['n_tasks']} tasks)", told + ratio + counts
@@ -75,6 +75,11 @@ def transfer_rows(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _plain(rate: dict[str, float]) -> str:
     return f"{rate['value']:.2f} [{rate['low']:.2f}, {rate['high']:.2f}]"
+
+
+def _of(rate: dict[str, float], what: str) -> str:
+    """The denominator; of older results it is not known."""
+    return f" of {rate['of']} {what}" if "of" in rate else ""
 
 
 def percent(rate: dict[str, float] | None) -> str:

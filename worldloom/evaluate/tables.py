@@ -85,7 +85,10 @@ def _cells(name: str, metrics: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _ratio(cr: dict[str, float] | None, n: int | None, of: str = "") -> str:
-    return f"{cr['value']:.2f} [{cr['low']:.2f}, {cr['high']:.2f}], n={n} {of}".rstrip() if cr else ""
+    if not cr:
+        return ""
+    wins = f", {cr['of']} real wins" if "of" in cr else ""  # older results do not tell
+    return f"{cr['value']:.2f} [{cr['low']:.2f}, {cr['high']:.2f}], n={n} {of}".rstrip() + wins
 
 
 def _best(baselines: Mapping[str, Any]) -> str:

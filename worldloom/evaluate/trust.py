@@ -5,7 +5,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from worldloom.evaluate.cells import ABSENT, RATE_HEAD, interval, number, rate_row, rated, value
+from worldloom.evaluate.cells import ABSENT, RATE_HEAD, interval, number, rate_row, rated, size, value
 from worldloom.evaluate.page import Section, Table
 from worldloom.evaluate.plots import Rate, anchoring_plot, calibration_plot
 
@@ -14,7 +14,7 @@ _FEATURES = {
     "mean_logprob": "wrong step, by the mean log-probability of a token",
     "lowest_logprob": "wrong step, by the least log-probability of a token",
     "agreement": "wrong step, by agreement with logged replies",
-    "all": "wrong step, by all of these together (fitted to other episodes)",
+    "all": "wrong step, by all of these together (fitted to other tasks)",
 }
 WITH_SHARE = {"share_real": "answered by reality, %", "real": "Real, %", "wm": "WM, %", "w2r": "W2R, %", "cr": "CR"}
 _CHOICES = {
@@ -36,8 +36,9 @@ def confidence_section(found: Mapping[str, Any]) -> Section:
     curve = found.get("calibration") or []
     if curve:
         tables.append(Table("data of the plot", ["probability, %", *RATE_HEAD[1:], "steps"], [
-            [f"{100 * row['probability']:.1f}", *rate_row("", Rate(**row["right"]))[1:], number(row["n"])]
+            [f"{100 * row['probability']:.1f}", *rate_row("", rate)[1:], number(row["n"])]
             for row in curve
+            if (rate := Rate.of(row["right"]))
         ], folded=True))  # fmt: skip
     note = "How far the probability that the model gives to its own answers tells wrong ones from right ones."
     if ece := Rate.of(found.get("ece")):
@@ -58,9 +59,10 @@ def bound_rows(bound: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The threshold, and what became of it, as texts."""
     threshold = bound.get("threshold")
     yield "wanted: wrong among accepted steps, %, at most", f"{100 * bound['target']:.1f}"
-    yield "least probability, chosen on half of the episodes", ABSENT if threshold is None else f"{threshold:.4f}"
+    yield "least probability, chosen on half of the tasks", ABSENT if threshold is None else f"{threshold:.4f}"
     for name, key in (("wrong among accepted steps, %", "observed"), ("accepted steps, %", "accepted")):
-        yield f"{name}, other half", rated(Rate.of(bound.get(key)))
+        rate = Rate.of(bound.get(key))
+        yield f"{name}, other half", f"{rated(rate)}, n = {size(rate)}" if rate else ABSENT
     yield "steps chosen on, checked on", f"{number(bound['n_calibrated'])}, {number(bound['n_checked'])}"
 
 
