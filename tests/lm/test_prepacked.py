@@ -5,7 +5,13 @@ import torch
 
 from worldloom.lm.prepacked import PrepackedLinear, prepack
 
+fast = pytest.mark.skipif(
+    not (torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()),
+    reason="this processor has no instructions for bfloat16",
+)
 
+
+@fast
 @pytest.mark.parametrize("rows", [1, 7, 32, 300])
 @pytest.mark.parametrize("bias", [False, True])
 def test_products_are_the_same_bits(rows: int, bias: bool) -> None:
@@ -28,9 +34,21 @@ def kinds(model: Model) -> list[str]:
     return [type(layer).__name__ for layer in model.inner]
 
 
-def test_all_linear_layers_are_replaced_in_bfloat16_only() -> None:
-    single, half = Model(torch.float32), Model(torch.bfloat16)
-    prepack(single)
-    prepack(half)
-    assert kinds(single) == ["Linear", "ReLU", "Linear"]
-    assert kinds(half) == ["PrepackedLinear", "ReLU", "PrepackedLinear"]
+@fast
+def test_all_linear_layers_are_replaced_in_bfloat16() -> None:
+    model = Model(torch.bfloat16)
+    prepack(model)
+    assert kinds(model) == ["PrepackedLinear", "ReLU", "PrepackedLinear"]
+
+
+def test_in_float32_nothing_is_replaced() -> None:
+    model = Model(torch.float32)
+    prepack(model)
+    assert kinds(model) == ["Linear", "ReLU", "Linear"]
+
+
+def test_where_the_processor_cannot_nothing_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worldloom.lm.prepacked._supported", lambda: False)
+    model = Model(torch.bfloat16)
+    prepack(model)
+    assert kinds(model) == ["Linear", "ReLU", "Linear"]
