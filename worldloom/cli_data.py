@@ -21,11 +21,12 @@ Patterns = Annotated[
 ]
 Keep = Annotated[list[str] | None, typer.Option("--keep", help="A kind to leave as it is, as PHONE; repeatable.")]
 Region = Annotated[str, typer.Option(help="Country whose phone numbers need no '+'.")]
+Scope = Annotated[str, typer.Option(help="Where a value keeps its placeholder: episode, or file.")]
 
 
 def rules(
     names: list[str] | None, name_keys: list[str] | None, patterns: list[str] | None, keep: list[str] | None,
-    region: str, scope: Literal["episode", "file"] = "episode",
+    region: str, scope: str = "episode",
 ) -> Any:  # fmt: skip
     """What to look for, as the command line says it.
 
@@ -37,7 +38,7 @@ def rules(
     if wrong := next((text for text in patterns or [] if "=" not in text), None):
         raise ConfigError(f"{wrong!r} is not KIND=REGEX")
     own = tuple((kind, pattern) for kind, _, pattern in (text.partition("=") for text in patterns or []))
-    return Rules(tuple(names or ()), tuple(name_keys or ()), own, frozenset(keep or ()), region.upper(), scope)
+    return Rules(tuple(names or ()), tuple(name_keys or ()), own, frozenset(keep or ()), region.upper(), scope)  # type: ignore[arg-type]
 
 
 @app.command(rich_help_panel=PANEL)
@@ -56,19 +57,17 @@ def redact(
     pattern: Patterns = None,
     keep: Keep = None,
     region: Region = "US",
-    scope: Annotated[str, typer.Option(help="Where a value keeps its placeholder: episode, or file.")] = "episode",
+    scope: Scope = "episode",
     strict: Annotated[bool, typer.Option(help="Stop at the first line that is no trajectory.")] = False,
 ) -> None:
     """Replace secrets and personal data by placeholders, the same for the same value."""
     from worldloom.redact import run
     from worldloom.runs import write_json
 
-    if scope not in ("episode", "file"):
-        raise ConfigError(f"scope {scope!r} must be episode or file")
+    chosen = rules(name, name_key, pattern, keep, region, scope)
     if restore is not None:
         show({"episodes": run.put_back(file, restore, out)})
         return
-    chosen = rules(name, name_key, pattern, keep, region, "file" if scope == "file" else "episode")
     found = run.redact(file, out, chosen, originals=originals, strict=strict)
     if report:
         write_json(report, found)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from worldloom.cli_data import Keep, NameKeys, Names, Patterns, Region, rules
+from worldloom.cli_data import Keep, NameKeys, Names, Patterns, Region, Scope, rules
 from worldloom.cli_text import pairs, show
 from worldloom.errors import ConfigError
 
@@ -42,7 +42,7 @@ def ingest(
     pattern: Patterns = None,
     keep: Keep = None,
     region: Region = "US",
-    scope: Annotated[str, typer.Option(help="Where a value keeps its placeholder: episode, or file.")] = "episode",
+    scope: Scope = "episode",
     strict: Annotated[bool, typer.Option(help="Stop at the first record that would be lost.")] = False,
 ) -> None:
     """Read an agent's logs, in the format that they have, as episodes; account for every record."""
@@ -51,8 +51,7 @@ def ingest(
 
     if not redact and (name or name_key or pattern or keep or (region, scope) != ("US", "episode")):
         raise ConfigError("--name, --name-key, --pattern, --keep, --region and --scope need --redact")
-    looked_for = rules(name, name_key, pattern, keep, region, scope) if redact else None  # type: ignore[arg-type]
-
+    looked_for = rules(name, name_key, pattern, keep, region, scope) if redact else None
     columns = {name: str(value) for name, value in pairs(column).items()}
     settings = Settings(format_, env, system, columns, encoding, max_mb, tuple(keep_field or ()))  # type: ignore[arg-type]
     show(stage(paths, out, settings, strict=strict, redact=looked_for))

@@ -171,6 +171,7 @@ def test_a_finished_build_is_left_alone_and_other_settings_are_refused(
 def measured(out: Path) -> dict[str, Any]:
     """The metrics without times."""
     metrics: dict[str, Any] = read_json(out / "metrics.json")
+    assert metrics["train"]["data"] == ["work/data/train.jsonl"]
     train = {k: v for k, v in metrics.pop("train").items() if k not in ("seconds", "tokens_per_second", "data")}
     return {**{k: v for k, v in metrics.items() if k != "provenance"}, "train": train}
 

@@ -1,9 +1,8 @@
 """How a world is built from logs: what is read, redacted and split, and how the minutes are shared."""
 
-import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -104,10 +103,9 @@ class BuildConfig:
 
     def plain(self) -> dict[str, Any]:
         """As a run's settings; what is redacted, which may be names, only by a digest."""
-        rules = repr([sorted(value) if isinstance(value, frozenset) else value for value in astuple(self.redaction)])
         return {
             "name": self.name, "minutes": self.minutes, "train": dict(self.train), "read": asdict(self.settings),
-            "rules": hashlib.sha256(rules.encode()).hexdigest()[:16], "by": list(self.by), "time": self.time,
+            "rules": self.redaction.digest, "by": list(self.by), "time": self.time,
             "test": self.test, "seed": self.seed, "few_shot": self.few_shot, "strict": self.strict,
         }  # fmt: skip
 

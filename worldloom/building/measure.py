@@ -33,7 +33,8 @@ def measure(work: Work, config: BuildConfig) -> Metrics:
     one_step["baselines"] = {**one_step.get("baselines", {}), **beside}
     test = len(read(work.test))
     ingest = {**account(work), "measured": reached(test, one_step, metrics.get("rollouts", {}))}
-    return {**metrics, "model": "model", "ingest": ingest}
+    train = {**metrics["train"], "data": [work.train.relative_to(work.out).as_posix()]}  # the package may be moved
+    return {**metrics, "model": "model", "train": train, "ingest": ingest}
 
 
 def _scored(work: Work) -> Path:

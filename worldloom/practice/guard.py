@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from statistics import fmean
+from statistics import NormalDist, fmean
 from typing import Any, Literal
 
 from worldloom.agents import AgentSpec
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 Check = dict[str, Any]
 Verdict = Literal["fine", "warn", "stop"]
 FILE = "guard.json"
-Z = 1.959964  # standard deviations of a 95 % interval
+Z = NormalDist().inv_cdf(0.975)  # standard deviations of a 95 % interval
 
 
 @dataclass(frozen=True)
