@@ -142,12 +142,12 @@ def test_the_page_shows_runs_side_by_side(keep: Keep, tmp_path: Path) -> None:
     page = Page(compare([oracle, tenth], tmp_path / "page.html"))
     assert ["", "oracle", "<b>tenth"] in page.rows
     assert ["episodes learnt from", "1,234", "-"] in page.rows  # what is not known is no number
-    assert ["exact match", "100.0 [69.2, 100.0]", "90.0 [62.2, 93.1]"] in page.rows
-    assert ["terminal recall", "100.0 [69.2, 100.0]", "90.0 [70.0, 100.0]"] in page.rows
-    assert ["baseline: nothing happens", "0.0 [0.0, 30.8]", "0.0 [0.0, 30.8]"] in page.rows
+    assert ["exact match", "100.0 [69.2, 100.0], n = 100 in 10", "90.0 [62.2, 93.1], n = 100 in 10"] in page.rows
+    assert ["terminal recall", "100.0 [69.2, 100.0], n = 10", "90.0 [70.0, 100.0], n = 10"] in page.rows
+    assert ["baseline: nothing happens", *["0.0 [0.0, 30.8], n = 100 in 10"] * 2] in page.rows
     assert ["exact match", "-10.0 [-37.8, +23.9]"] in page.rows
     assert ["both right", "90"] in page.rows and ["the first alone", "10"] in page.rows
-    assert ["W2R", "100.0 [69.2, 100.0]", "50.0 [20.0, 80.0]"] in page.rows
+    assert ["W2R", "100.0 [69.2, 100.0], n = 10", "50.0 [20.0, 80.0], n = 10"] in page.rows
     assert ["W2R", "-50.0 [-80.0, -20.0]"] in page.rows
     assert page.found["h2"] == [
         "The runs", "One step ahead", "How much they differ", "Exact match by kind of step",

@@ -252,6 +252,10 @@ def test_what_anchors_buy_by_hand() -> None:
         [0.0, 0.5, 0.5], [0.3, 0.8, 0.8], [1.0, 1.0, 1.0],
     ]  # fmt: skip
     assert found["none"]["share_real"]["high"] == 0.0  # it is so by definition, not by measurement
+    assert "cr_gain" not in found["none"]
+    assert found["first=3"]["cr_gain"]["value"] == pytest.approx(0.3)
+    gain = found["every=1"]["cr_gain"]  # paired: the five that won anyhow add nothing to its spread
+    assert (gain["value"], gain["n"]) == (0.5, 10) and 0 < gain["low"] < 0.5 < gain["high"] <= 0.9
 
 
 def test_a_model_that_miscounts_and_one_that_sorts_otherwise() -> None:

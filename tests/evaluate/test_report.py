@@ -196,12 +196,12 @@ def test_agreement_with_reality_is_told_of_the_model_and_of_the_replay(write):
 def test_where_replays_part_and_why_they_fail(write):
     divergence = {
         "n": 4, "left_out": 1, "never": rate(0.25, 0.0, 0.75, n=4), "causes": {"wrong_state": 2, "missed_success": 1},
-        "survival": [{"step": 1, "n": 4, "agree": 0.75}, {"step": 2, "n": 4, "agree": 0.25}],
+        "survival": [{"step": 1, "n": 4, "agree": 0.75}, {"step": 2, "n": 4, "agree": 0.25, "low": 0.1, "high": 0.6}],
         "failed": {"n": 3, "promised": 1, "causes": {"wrong_state": 2, "replay_broke": 1}},
     }  # fmt: skip
     page = write({"consistency": CONSISTENCY | {"divergence": divergence}})
     assert ["wrong state", "2", "66.7"] in page.rows and ["replay broke", "1", "33.3"] in page.rows
-    assert ["2", "25.0", "4"] in page.rows  # the data of the curve
+    assert ["2", "25.0", "[10.0, 60.0]", "4"] in page.rows  # the data of the curve
     assert "why replays fail: 3 did, of which the model had promised 1" in page.text
     assert page.tags.count("svg") == 2
     older = {key: value for key, value in divergence.items() if key != "failed"}
@@ -240,7 +240,8 @@ CONFIDENCE = {
 }  # fmt: skip
 ANCHORING = {
     "none": AGENT | {"share_real": rate(0.0, 0.0, 0.0, n=30)},
-    "first=3 <b>": AGENT | {"share_real": rate(0.125, 0.1, 0.15, n=30), "cr": None},
+    "first=3 <b>": AGENT
+    | {"share_real": rate(0.125, 0.1, 0.15, n=30), "cr": None, "cr_gain": rate(0.25, -0.1, 0.5, n=30)},
 }
 
 
@@ -256,7 +257,7 @@ def test_confidence_and_anchoring_have_their_sections(write):
     assert ["46.0", "25.0", "[10.0, 50.0]", "9", "12"] in page.rows
     assert "Expected calibration error: 4.1 % [3.0, 6.0]." in page.text
     worlds = ["60.0 [43.0, 77.0]", "50.0 [33.0, 67.0]", "56.7 [40.0, 73.0]"]
-    assert ["first=3 <b>", "12.5 [10.0, 15.0]", *worlds, "-"] in page.rows
+    assert ["first=3 <b>", "12.5 [10.0, 15.0]", *worlds, "-", "0.25 [-0.10, 0.50]"] in page.rows
 
 
 def test_without_a_threshold_none_is_shown(write):

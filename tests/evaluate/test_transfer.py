@@ -37,7 +37,10 @@ ALL, NONE = [1] * 16, [0] * 16
 def test_a_model_that_knows_the_better_agent() -> None:
     found = transfer_metrics(records({"able": ALL, "dull": NONE}, {"able": ALL, "dull": NONE}))
     assert values(found) == {"gain_over_random": 0.5, "regret_to_best": 0.0}
-    assert found["gain_over_random"] == {"value": 0.5, "low": 0.5, "high": 0.5, "n": 16}
+    off = 1 - 0.025 ** (1 / 16)  # so many tasks may be otherwise though none was; a gain is between -1 and 1
+    assert found["gain_over_random"] == {
+        "value": 0.5, "low": pytest.approx(0.5 - 1.5 * off), "high": pytest.approx(0.5 + 0.5 * off), "n": 16,
+    }  # fmt: skip
     assert {name: rate["value"] for name, rate in found["success"].items()} == {
         "chosen_in_model": 1.0, "chosen_in_reality": 1.0, "at_random": 0.5,
     }  # fmt: skip
@@ -172,7 +175,7 @@ def test_the_report_says_so(tmp_path: Path) -> None:
     told = records(three, three)
     page = write_report(tmp_path / "r.html", title="t", metrics=measured(told), records=told).read_text()
     assert (
-        "choosing in the model gains        66.7% [66.7%, 66.7%] of success over chance (3 agents, 16 tasks)"
+        "choosing in the model gains        66.7% [32.3%, 73.5%] of success over chance (3 agents, 16 tasks)"
         in table(measured(told))
     )
     assert "Is the best one in the model the best one in reality" in page

@@ -12,8 +12,9 @@ from worldloom.envs import EnvSpec
 from worldloom.envs.remote import RemoteEnvs
 from worldloom.envs.worker import Job
 from worldloom.errors import ConfigError
+from worldloom.evaluate.agreement import wins
 from worldloom.evaluate.consistency import Realities, rates, triples
-from worldloom.evaluate.stats import interval, ratio
+from worldloom.evaluate.stats import difference, interval, ratio
 from worldloom.rollout import rollout
 from worldloom.rollouts import Play
 from worldloom.trajectory import Trajectory
@@ -71,12 +72,21 @@ def _player(env: EnvSpec, workers: int, lm: Any, anchor: Anchor, starts: dict[st
 
 def anchoring_metrics(anchored: Sequence[Record], plain: Sequence[Record]) -> Record:
     """The ``anchoring`` part of ``metrics.json``: for each anchor, and for none, the share of steps that the real
-    environment answered (absent where nothing was imagined), and the rates of consistency, in the order of these
-    shares."""
+    environment answered (absent where nothing was imagined), the rates of consistency, and ``cr_gain``, how far CR is
+    above that of none (paired by task; absent where no real episode succeeded), in the order of these shares."""
     found = {NONE: _with_share(plain)} if plain else {}
     for anchor in dict.fromkeys(r["anchor"] for r in anchored):
-        found[anchor] = _with_share([r for r in anchored if r["anchor"] == anchor])
+        records = [r for r in anchored if r["anchor"] == anchor]
+        gain = _gain(records, plain) if plain else None
+        found[anchor] = _with_share(records) | ({"cr_gain": gain} if gain else {})
     return dict(sorted(found.items(), key=lambda item: item[1].get("share_real", {"value": 1.0})["value"]))
+
+
+def _gain(anchored: Sequence[Record], plain: Sequence[Record]) -> Record | None:
+    """CR with an anchor less CR without, of the same real episodes, resampled by task."""
+    tasks = sorted({r["task_id"] for r in plain})
+    with_it, without = (wins(records, tasks, ["w2r"]) for records in (anchored, plain))
+    return difference(with_it, without, wins(plain, tasks, ["real"]))
 
 
 def _with_share(records: Sequence[Record]) -> Record:

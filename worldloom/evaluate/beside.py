@@ -5,7 +5,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from worldloom.evaluate.cells import ABSENT, RATIOS, rated, rates
+from worldloom.evaluate.cells import ABSENT, RATIOS, counted, rates
 from worldloom.evaluate.compare import Run
 from worldloom.evaluate.curves import curves_plot, dots_plot
 from worldloom.evaluate.page import Section, Table
@@ -37,9 +37,9 @@ def columns(caption: str, told: Told, corner: str = "", *, folded: bool = False,
 
 
 def rate_columns(caption: str, runs: Sequence[Run], rows: Rows, *, folded: bool = False) -> Table:
-    """Rates in percent with their intervals; those of ``RATIOS`` as they are."""
+    """Rates in percent with their intervals and of how many they are; those of ``RATIOS`` as they are."""
     told = {
-        run.name: {name: rated(found[place], name in RATIOS) for name, found in rows.items()}
+        run.name: {name: counted(found[place], name in RATIOS) for name, found in rows.items()}
         for place, run in enumerate(runs)
     }
     return columns(caption, told, folded=folded)
@@ -57,6 +57,6 @@ def curves_section(
     """A curve a run and the data of the plot; nothing where there is none."""
     if places := sorted({x for points in curves.values() for x in points}):
         points = {name: sorted(found.items()) for name, found in curves.items()}
-        rows = [[f"{x:.4g}", *(rated(found.get(x)) for found in curves.values())] for x in places]
+        rows = [[f"{x:.4g}", *(counted(found.get(x)) for found in curves.values())] for x in places]
         data = Table("data of the plot", [labels[0], *curves], rows, folded=True)
         yield Section(heading, plot=Markup(curves_plot(points, labels, salt, diagonal=diagonal)), tables=(data,))

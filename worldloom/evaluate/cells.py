@@ -64,6 +64,12 @@ def rated(rate: Rate | None, ratio: bool = False) -> str:
     return f"{value(rate, ratio)} {interval(rate, ratio)}".strip() if rate else ABSENT
 
 
+def counted(rate: Rate | None, ratio: bool = False) -> str:
+    """A rate, its bounds, and of how many it is, in one cell; see ``value`` and ``size``."""
+    known = rate is not None and (rate.n or rate.total) is not None
+    return f"{rated(rate, ratio)}, n = {size(rate)}" if rate and known else rated(rate, ratio)
+
+
 def signed(rate: Rate | None) -> str:
     """A difference of two rates and its bounds, in percentage points."""
     if rate is None:

@@ -10,9 +10,9 @@ from worldloom.evaluate.cells import RATIOS, WORLDS, kind, number, rated, signed
 from worldloom.evaluate.compare import Run, world_differences
 from worldloom.evaluate.consistency_sections import OTHERS, share, survival_plot
 from worldloom.evaluate.curves import curves_plot
-from worldloom.evaluate.page import Section, Table
+from worldloom.evaluate.page import Section
 from worldloom.evaluate.plots import Rate
-from worldloom.evaluate.trust import WITH_SHARE, aurocs, bound_rows
+from worldloom.evaluate.trust import ANCHORED, anchored_table, aurocs, bound_rows
 
 _AGREEMENT = {
     "Cohen's kappa, {} and Real": ("overall", "agreement", "{}", "kappa"),
@@ -125,16 +125,11 @@ def anchorings(runs: Sequence[Run]) -> Iterator[Section]:
     parts = dict(zip((run.name for run in runs), parts_of(runs, "anchoring"), strict=True))
     if not any(parts.values()):
         return
-    rows = [
-        [f"{name}: {anchor}", *(rated(Rate.of(of.get(key)), key == "cr") for key in WITH_SHARE)]
-        for name, part in parts.items()
-        for anchor, of in part.items()
-    ]
+    rows = {f"{name}: {anchor}": of for name, part in parts.items() for anchor, of in part.items()}
     curves = {name: _bought(part) for name, part in parts.items()}
     labels = ("steps answered by the real environment, %", "CR")
     plot = Markup(curves_plot(curves, labels, "anchorings", percent=False) if any(curves.values()) else "")
-    note = "The real environment answers some steps of the imagined episodes, and the world model goes on from there."
-    yield Section("What real answers buy", note, plot, (Table("by anchor", ["anchor", *WITH_SHARE.values()], rows),))
+    yield Section("What real answers buy", ANCHORED, plot, (anchored_table(rows),))
 
 
 def _bought(part: Mapping[str, Any]) -> list[tuple[float, Rate]]:

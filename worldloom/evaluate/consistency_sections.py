@@ -16,7 +16,7 @@ from worldloom.evaluate.cells import (
     signed,
     value,
 )  # fmt: skip
-from worldloom.evaluate.curves import curves_plot
+from worldloom.evaluate.curves import Point, curves_plot
 from worldloom.evaluate.page import Section, Table
 from worldloom.evaluate.plots import Rate, agents_plot
 
@@ -91,8 +91,8 @@ def divergence_section(found: Mapping[str, Any]) -> Section:
     if failed := found.get("failed"):
         caption = f"why replays fail: {number(failed['n'])} did, of which the model had promised {failed['promised']}"
         tables.append(_causes(caption, failed["causes"]))
-    survival = [[str(row["step"]), f"{100 * row['agree']:.1f}", number(row["n"])] for row in found["survival"]]
-    tables.append(Table("data of the plot", ["step", "agreeing, %", "episodes"], survival, folded=True))
+    survival = [[str(step), value(agree), interval(agree) or ABSENT, number(agree.n)] for step, agree in _curve(found)]
+    tables.append(Table("data of the plot", ["step", "agreeing, %", "interval, %", "episodes"], survival, folded=True))
     never = Rate.of(found.get("never"))
     note = "Each imagined episode's actions in the real environment: the first step that says something else, and why."
     note += f" {value(never)} % never part {interval(never)}." if never else ""
@@ -102,8 +102,13 @@ def divergence_section(found: Mapping[str, Any]) -> Section:
 
 def survival_plot(runs: Mapping[str, Mapping[str, Any]]) -> str:
     """The share of episodes that still agree after each step, a curve a run."""
-    curves = {name: [(row["step"], Rate(row["agree"])) for row in of["survival"]] for name, of in runs.items()}
+    curves = {name: _curve(of) for name, of in runs.items()}
     return curves_plot(curves, ("step of the episode", "still agreeing, %"), "survival")
+
+
+def _curve(found: Mapping[str, Any]) -> list[Point]:
+    """The share of episodes that still agree after each step; results before 0.1 have no bounds."""
+    return [(row["step"], Rate(row["agree"], row.get("low"), row.get("high"), row["n"])) for row in found["survival"]]
 
 
 def _causes(caption: str, causes: Mapping[str, int]) -> Table:

@@ -20,7 +20,7 @@ import numpy as np
 from worldloom.errors import ConfigError, DataError
 from worldloom.evaluate.agreement import outcome
 from worldloom.evaluate.consistency import same_tasks
-from worldloom.evaluate.stats import interval_of_sums
+from worldloom.evaluate.stats import interval_of_sums, widened
 from worldloom.origin import begin, provenance
 from worldloom.runs import read_json, read_records
 
@@ -51,7 +51,12 @@ def transfer_metrics(records: Sequence[Record]) -> Record:
             f"needs {LEAST_AGENTS} agents and {LEAST_TASKS} tasks; evaluate with more"
         )
     table = halved(wins)
-    told = {name: interval_of_sums(partial(how, n=len(wins), k=len(agents)), [table]) for name, how in MEASURES.items()}
+    told = {
+        name: widened(
+            interval_of_sums(partial(how, n=len(wins), k=len(agents)), [table]), len(wins), LEAST.get(name, 0.0)
+        )
+        for name, how in MEASURES.items()
+    }
     chosen = {world: _choices(table.sum(0), len(agents), world) for world in WORLDS}
     return {
         "n_tasks": len(wins),
@@ -130,6 +135,7 @@ MEASURES = {
     "gain_over_random": partial(_difference, of="wm", over=None),
     "regret_to_best": partial(_difference, of="real", over="wm"),
 }
+LEAST = {"gain_over_random": -1.0, "regret_to_best": -1.0}  # of what can be; of the others 0
 
 
 def transfer_of(run: Path) -> Record:

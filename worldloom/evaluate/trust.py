@@ -16,7 +16,10 @@ _FEATURES = {
     "agreement": "wrong step, by agreement with logged replies",
     "all": "wrong step, by all of these together (fitted to other tasks)",
 }
-WITH_SHARE = {"share_real": "answered by reality, %", "real": "Real, %", "wm": "WM, %", "w2r": "W2R, %", "cr": "CR"}
+WITH_SHARE = {"share_real": "answered by reality, %", "real": "Real, %", "wm": "WM, %", "w2r": "W2R, %", "cr": "CR",
+              "cr_gain": "CR above that of none"}  # fmt: skip
+RATIOS_OF = ("cr", "cr_gain")
+ANCHORED = "The real environment answers some steps of the imagined episodes, and the world model goes on from there."
 _CHOICES = {
     "chosen_in_model": "success in reality of the agent chosen in the model",
     "chosen_in_reality": "of the agent chosen in reality",
@@ -68,12 +71,16 @@ def bound_rows(bound: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def anchoring_section(found: Mapping[str, Mapping[str, Any]]) -> Section:
     """Consistency against the share of steps that the real environment answered."""
-    rows = []
-    for anchor, of in found.items():
-        rows.append([anchor, *(rated(Rate.of(of.get(key)), key == "cr") for key in WITH_SHARE)])
-    note = "The real environment answers some steps of the imagined episodes, and the world model goes on from there."
     plot = Markup(anchoring_plot(found))
-    return Section("What real answers buy", note, plot, (Table("by anchor", ["anchor", *WITH_SHARE.values()], rows),))
+    return Section("What real answers buy", ANCHORED, plot, (anchored_table(found),))
+
+
+def anchored_table(found: Mapping[str, Mapping[str, Any]]) -> Table:
+    """A row an anchor."""
+    rows = [
+        [name, *(rated(Rate.of(of.get(key)), key in RATIOS_OF) for key in WITH_SHARE)] for name, of in found.items()
+    ]
+    return Table("by anchor", ["anchor", *WITH_SHARE.values()], rows)
 
 
 def transfer_section(found: Mapping[str, Any]) -> Section:
