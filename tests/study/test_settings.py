@@ -8,6 +8,7 @@ import pytest
 
 from worldloom.envs import make
 from worldloom.errors import ConfigError, MissingDependency
+from worldloom.lm.hf import DEFAULT_MODEL
 from worldloom.study.fit import fitted
 from worldloom.study.plan import plan
 from worldloom.study.settings import KINDS, Settings, known_worlds, study_settings
@@ -49,7 +50,7 @@ def test_data_is_one_pass_with_the_model_kept_at_each_number() -> None:
     config = found.trained["alfworld"].config
     assert (config.snapshots, config.steps, config.schedule) == ((4, 8, 20), 7, "constant")  # 7 x 3 are 20 at least
     assert {name: of.episodes for name, of in found.played.items()} == {
-        "alfworld": 21, "alfworld-test": 30, "textworld": 21, "textworld-test": 30,
+        "alfworld": 21, "alfworld-test": 40, "textworld": 21, "textworld-test": 40,
     }  # fmt: skip
     assert found.compared[:2] == [("alfworld-8", "alfworld-4"), ("alfworld-20", "alfworld-8")]
 
@@ -90,8 +91,26 @@ def test_one_number_scales_all_sizes() -> None:
     settings = study_settings("ood", {"scale": 0.5, "minutes": 10, "trajectories": 9, "test": 7, "tasks": 5}).sized()
     assert (settings.trajectories, settings.test, settings.tasks, settings.training.minutes) == ((4,), 4, 2, 5.0)
     assert study_settings("ood", {"tasks": 0, "scale": 3}).sized().tasks == 0
-    with pytest.raises(ConfigError, match=r"scale 0\.01 makes trajectories \[1, 1, 1, 2\], of which two are alike"):
+    with pytest.raises(ConfigError, match=r"scale 0\.01 makes trajectories \[1, 1, 1, 2, 4\], of which two are alike"):
         study_settings("data", {"scale": 0.01}).sized()
+
+
+@pytest.mark.parametrize(
+    ("scale", "model", "rate", "batch"),
+    [
+        (0.5, DEFAULT_MODEL, 3e-4, 1),
+        (9.9, DEFAULT_MODEL, 3e-4, 1),
+        (10, "HuggingFaceTB/SmolLM2-360M", 2e-4, 4),
+        (99, "HuggingFaceTB/SmolLM2-1.7B", 5e-5, 16),
+        (400, "Qwen/Qwen2.5-7B", 1e-5, 128),
+    ],
+)
+def test_a_large_scale_brings_a_larger_model(scale: float, model: str, rate: float, batch: int) -> None:
+    training = study_settings("data", {"scale": scale}).training
+    assert (training.model, training.learning_rate, training.batch) == (model, rate, batch)
+    named = study_settings("data", {"scale": scale, "model": "mine"}).training
+    assert (named.model, named.learning_rate) == ("mine", 3e-4)
+    assert study_settings("data", {"scale": scale, "batch": 2}).training.batch == 2  # what is asked for stays
 
 
 def test_a_plan_is_fitted_to_the_tasks_that_there_are(tmp_path: Path) -> None:

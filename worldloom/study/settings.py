@@ -7,6 +7,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import yaml
+
 from worldloom.agents import AgentSpec
 from worldloom.config import TrainConfig, load_yaml, train_config, validated
 from worldloom.envs import EnvSpec
@@ -66,7 +68,8 @@ class Settings:
         trajectories: real episodes to learn from, of each world; several numbers only where the study varies them.
         test: real episodes that one-step fidelity is measured on, for each arm.
         tasks: on which consistency is measured, for each arm; 0 measures none.
-        scale: multiplies these three, and training's budgets of minutes and steps.
+        scale: multiplies these three, and training's budgets of minutes and steps; ``study_settings`` takes a larger
+            model for a large one.
         seed: draws tasks and drives agents.
         train: settings of training, see ``worldloom.config.TrainConfig``.
         define: worlds of one's own.
@@ -154,7 +157,8 @@ def known_worlds() -> dict[str, World]:
 def study_settings(name: str, values: Mapping[str, Any] | None = None) -> Settings:
     """The settings of a study by its name or its own YAML file, with ``values`` over them.
 
-    A key of ``values`` may also be one of training, as ``model``.
+    A key of ``values`` may also be one of training, as ``model``. Where no model is named, a large scale brings a
+    larger one, with the learning rate and the batch that fit it (``configs/models.yaml``).
 
     Raises:
         ConfigError: no such study, an unknown key, or a value of the wrong kind.
@@ -162,18 +166,30 @@ def study_settings(name: str, values: Mapping[str, Any] | None = None) -> Settin
     path = CONFIGS / f"{name}.yaml" if name in KINDS else Path(name)
     if name not in KINDS and path.suffix not in (".yaml", ".yml"):
         raise ConfigError(f"unknown study {name!r}{suggest(name, KINDS)}; or give a YAML file")
-    settings = load_yaml(path)
+    settings = dict(load_yaml(path))
     own, training = ([f.name for f in fields(kind)] for kind in (Settings, TrainConfig))
-    train = dict(settings.get("train") or {})
+    train, asked = dict(settings.get("train") or {}), {}
     for key, value in (values or {}).items():
         if key in own:
             settings[key] = _listed(key, value)
         elif key in training:
-            train[key] = value
+            asked[key] = value
         else:
             raise ConfigError(f"unknown setting {key!r}{suggest(key, [*own, *training])}")
+    if "model" not in {**train, **asked}:
+        train |= _larger(settings.get("scale", 1.0))
+    train |= asked
     found = validated(Settings, {**settings, "train": train}, "study setting")
     _ = found.training, found.places  # what is wrong with them is told now
+    return found
+
+
+def _larger(scale: Any) -> dict[str, Any]:
+    """The model that belongs to a scale, and how it is trained; nothing where it is the usual one."""
+    found: dict[str, Any] = {}
+    for rung in yaml.safe_load((CONFIGS / "models.yaml").read_text(encoding="utf-8")):
+        if isinstance(scale, int | float) and scale >= rung.pop("from"):
+            found = rung
     return found
 
 
