@@ -1,6 +1,7 @@
 """GRPO through TRL's trainer: that it learns from reward alone, what it is given, and that the guard ends it."""
 
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,14 @@ from worldloom.envs import EnvSpec
 from worldloom.envs.check import check_env
 from worldloom.errors import ConfigError
 from worldloom.lm.session import LocalLM
-from worldloom.practice.grpo import GrpoConfig, Rollouts, grpo, reward, rewards
+from worldloom.practice.grpo import GrpoConfig, grpo
+from worldloom.practice.grpo_rollouts import Rollouts, reward, rewards
 from worldloom.practice.guard import Guard, GuardConfig, Verdict
 from worldloom.practice.place import Place
 from worldloom.rollout import broken, rollout
 from worldloom.runs import read_json, read_records
 from worldloom.train import train
-from worldloom.trajectory import AgentRef, EnvRef, Failure, TaskRef, read, write
+from worldloom.trajectory import AgentRef, EnvRef, Failure, Step, TaskRef, Trajectory, read, write
 
 DOORS = EnvSpec("tests.practice.doors:Doors")
 CORRIDOR = EnvSpec("tests.envs.corridor:Corridor", {"longest": 3})
@@ -88,31 +90,61 @@ def test_reward_alone_teaches_the_right_door(undecided: Path, tmp_path: Path, mo
     assert (tmp_path / "rollouts.jsonl").stat().st_size == before_bytes
 
 
-def test_stopped_between_updates_it_goes_on(undecided: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def interrupted(undecided: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """A run of these settings that was stopped after its first update."""
     pytest.importorskip("trl")
-    config = GrpoConfig(updates=2, tasks=2, tasks_per_update=2, samples=2, max_steps=1, save_every=1)
     play = Rollouts.__call__
 
-    def interrupted(self: Rollouts, tasks: Any, trainer: Any) -> Any:
+    def stopping(self: Rollouts, tasks: Any, trainer: Any) -> Any:
         if trainer.state.global_step == 1:
             raise KeyboardInterrupt
         return play(self, tasks, trainer)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Rollouts, "__call__", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            grpo(tmp_path, Place(DOORS), str(undecided), config=config)
-    assert not (tmp_path / "train.json").exists()
-    assert grpo(tmp_path, Place(DOORS), str(undecided), config=config)["updates"] == 2
-    assert [one["at"] for one in read_records(tmp_path / "updates.jsonl")] == [1, 2]  # the first was not played again
-    assert len(read(tmp_path / "rollouts.jsonl")) == 8
+    def run(**settings: Any) -> Path:
+        with monkeypatch.context() as patch:
+            patch.setattr(Rollouts, "__call__", stopping)
+            with pytest.raises(KeyboardInterrupt):
+                grpo(tmp_path, Place(DOORS), str(undecided), **settings)
+        assert not (tmp_path / "train.json").exists()
+        return tmp_path
+
+    return run
+
+
+SHORT = GrpoConfig(updates=2, tasks=2, tasks_per_update=2, samples=2, max_steps=1, save_every=1)
+
+
+def test_stopped_between_updates_it_goes_on(undecided: Path, interrupted: Callable[..., Path]) -> None:
+    out = interrupted(config=SHORT)
+    assert grpo(out, Place(DOORS), str(undecided), config=SHORT)["updates"] == 2
+    assert [one["at"] for one in read_records(out / "updates.jsonl")] == [1, 2]  # the first was not played again
+    assert len(read(out / "rollouts.jsonl")) == 8
     with pytest.raises(ConfigError, match="other settings"):
-        grpo(tmp_path, Place(DOORS), str(undecided), config=SMALL)
+        grpo(out, Place(DOORS), str(undecided), config=SMALL)
+
+
+def test_what_was_played_before_a_stop_is_looked_at_after_it(
+    undecided: Path, interrupted: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: dict[int, list[list[Step]]] = {}
+
+    class Seeing(Guard):
+        def check(self, at: int, episodes: Sequence[Trajectory]) -> Verdict:
+            looked[at] = [t.steps for t in episodes]
+            return "fine"
+
+    made: Any = lambda out, place, config: Seeing(out, DOORS, config)  # noqa: E731
+    monkeypatch.setattr("worldloom.practice.grpo.guard_of", made)
+    settings = {"config": SHORT, "guard": GuardConfig(every=2)}
+    out = interrupted(**settings)
+    grpo(out, Place(DOORS), str(undecided), **settings)
+    assert looked == {2: [t.steps for t in read(out / "rollouts.jsonl")]} and len(looked[2]) == 8
 
 
 def test_only_what_the_policy_said_is_reinforced(policy: Path, tmp_path: Path) -> None:
     """TRL gets whole episodes; its mask covers the actions and nothing that the environment said."""
-    from worldloom.practice.grpo import _tokens
+    from worldloom.practice.grpo_rollouts import _tokens
 
     lm = LocalLM(str(policy), torch.float32, learns="policy")
     agent = PolicyAgent.of(lm)
