@@ -1,6 +1,7 @@
 """Each format on a small sample: what becomes the action, the observation, the start and the end."""
 
 import gzip
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,27 @@ def test_swe_agent_shows_what_the_agent_saw(tmp_path: Path) -> None:
     assert episode.initial_observation == "SETTING: a terminal.\n\nISSUE: it breaks."
     assert episode.outcome is None  # handed in is not solved
     assert episode.left_out == ["demonstration in the prompt"]  # type: ignore[attr-defined]
+
+
+def issue(text: str, form: str = "ISSUE:\n{}\n\nINSTRUCTIONS:\nNow, you") -> dict[str, Any]:
+    told = {"role": "user", "content": f"Here it is.\n{form.format(text)}", "agent": "primary"}
+    return {**made.SWE, "history": [*made.SWE["history"][:2], told, *made.SWE["history"][3:]]}
+
+
+def test_swe_agent_s_runs_on_one_issue_are_one_task(tmp_path: Path) -> None:
+    """Whatever their files are called, and however its lines are broken; so that no two splits share it."""
+
+    def task(name: str, record: dict[str, Any]) -> str:
+        (tmp_path / name).mkdir()
+        return ingested(tmp_path / name, f"{name}.traj", json.dumps(record))[0].task.id
+
+    first = task("a", issue("It breaks\r\n  on  odd days."))
+    assert first == f"It breaks ({hashlib.sha256(b'It breaks on odd days.').hexdigest()[:8]})"
+    assert task("b", issue("It breaks\non odd days.\n")) == first
+    assert task("c", issue("It breaks\non odd days.", "<pr_description>\n{}\n</pr_description>")) == first
+    assert task("d", issue("It breaks\non even days.")) != first
+    assert task("e", {**issue("It breaks"), "instance_id": "me__it-7"}) == "me__it-7"
+    assert task("f", issue("  ")) == "f/1"  # nothing to tell it by
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,8 @@ def test_tau_bench_s_real_airline_log(data_dir: Path, tmp_path: Path) -> None:
 def test_swe_agent_s_and_toolbench_s_real_logs(data_dir: Path, tmp_path: Path) -> None:
     account = ingest([data_dir / "swe-agent"], tmp_path / "swe")
     assert [account[key] for key in ("files", "episodes", "unaccounted")] == [10, 10, 0]
+    tasks = Counter(t.task.id.rpartition(" (")[0] for t in read(tmp_path / "swe" / "trajectories.jsonl"))
+    assert sorted(tasks.values()) == [1, 1, 8] and tasks["TimeDelta serialization precision"] == 8
     for episode in read(tmp_path / "swe" / "trajectories.jsonl", strict=True):
         assert episode.actions[-1] == "submit" and "diff --git" in episode.steps[-1].observation
     account = ingest([data_dir / "toolbench" / "toolbench_runs_800.jsonl.gz"], tmp_path / "tb")

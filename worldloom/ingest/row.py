@@ -11,7 +11,7 @@ GOOD = {"success", "succeeded", "successful", "solved", "resolved", "passed", "p
 BAD = {"failure", "failed", "fail", "unsolved", "unresolved", "lost", "false", "no", "0"}
 CUT = {"truncated", "timeout", "timed_out", "max_steps"}
 OUTCOME_KEYS = ("success", "resolved", "outcome", "terminal")
-ID_KEYS = ("task_id", "conversation_id", "session_id", "thread_id", "id", "custom_id")
+ID_KEYS = ("task_id", "instance_id", "conversation_id", "session_id", "thread_id", "id", "custom_id")
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,13 @@
 
 The steps are those of ``trajectory``; where ``history`` has the same actions, the observations are its, since they are
 what the agent saw (with the open file and the folder below). A demonstration has only a history.
+
+Unless the file names its task, the task is the issue that the agent was given, so that all runs on one issue, whatever
+their files are called, stay in one split.
 """
 
+import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +19,8 @@ from worldloom.ingest.turns import Dialogue, Heard, Said, Turn
 from worldloom.trajectory import Failure
 
 CUT = ("exit_cost", "exit_context", "exit_total_cost", "exit_max_steps", "exit_total_execution_time")
+TITLE = 60  # characters
+ISSUE = re.compile(r"^ISSUE:\s*(.+?)^INSTRUCTIONS:|<pr_description>(.+?)</pr_description>", re.DOTALL | re.MULTILINE)
 BROKEN = ("exit_error", "exit_api", "exit_environment_error", "exit_command_timeout", "exit_format", "early_exit")
 
 
@@ -34,12 +41,24 @@ def read(record: Any) -> Dialogue:
     history, steps = _list(record, "history"), _list(record, "trajectory")
     if any(message.get("is_demo") for message in history):
         left_out.append("demonstration in the prompt")
-    seen = list(_seen([message for message in history if not message.get("is_demo")], left_out))
+    own = [message for message in history if not message.get("is_demo")]
+    seen = list(_seen(own, left_out))
     start = next((number for number, turn in enumerate(seen) if isinstance(turn, Said)), len(seen))
     return Dialogue(
-        [*seen[:start], *_merged(seen[start:], steps)], id=id_of(record), outcome=_outcome(record),
-        error=_error(record), left_out=left_out,
+        [*seen[:start], *_merged(seen[start:], steps)], id=id_of(record) or _issue(seen[:start]),
+        outcome=_outcome(record), error=_error(record), left_out=left_out,
     )  # fmt: skip
+
+
+def _issue(told: Sequence[Turn]) -> str | None:
+    """What tells an issue from others: its first line, and a digest of it all."""
+    texts = (turn.text for turn in told if isinstance(turn, Heard))
+    found = next((match for text in texts if (match := ISSUE.search(text))), None)
+    text = " ".join((found[1] or found[2]).split()) if found else ""
+    if not found or not text:
+        return None
+    title = (found[1] or found[2]).strip().splitlines()[0].strip()
+    return f"{title[:TITLE]} ({hashlib.sha256(text.encode(errors='backslashreplace')).hexdigest()[:8]})"
 
 
 def _list(record: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
