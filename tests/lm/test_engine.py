@@ -309,6 +309,20 @@ def test_a_cache_is_shared_until_one_writes() -> None:
     assert (cache.length, twin.length, twin.buffer.tensor[0, 0, 0, 0, 0].item()) == (0, 3, 1.0)
 
 
+def test_what_a_pass_wrote_can_be_moved_after_it_by_the_last_who_holds_it() -> None:
+    """Rooms that are made in a pass are torch's inference tensors; a scored episode's last fork is alone with its."""
+    cache = KVCache(layers=1, heads=1, size=2, dtype=torch.float32)
+    with torch.inference_mode():
+        cache.reserve(4)
+        cache.write(0, 0, torch.arange(8.0).reshape(1, 4, 2), torch.zeros(1, 4, 2))
+    cache.length = 1
+    twin = cache.fork()
+    del cache
+    twin.reserve(4)
+    twin.move(2, 2)
+    assert (twin.length, twin.buffer.tensor[0, 0, 0, :3].tolist()) == (3, [[0, 1], [4, 5], [6, 7]])
+
+
 @pytest.mark.parametrize("draft", [[], [0], [2, 1]])
 def test_drawn_tokens_come_as_often_as_their_chances_say(draft: list[int]) -> None:
     chances = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.2, 0.6], [0.5, 0.25, 0.25]])

@@ -62,6 +62,7 @@ class KVCache:
         room[0, :, start:stop], room[1, :, start:stop] = keys, values
         return room[0, :, :stop], room[1, :, :stop]
 
+    @torch.inference_mode()  # the room may have been made in a pass, and nothing else may write into it then
     def move(self, source: int, count: int) -> None:
         """Hold ``count`` more tokens: those that stand from ``source`` on."""
         room, stop = self.buffer.tensor, self.length + count
