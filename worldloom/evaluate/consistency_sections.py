@@ -107,7 +107,7 @@ def survival_plot(runs: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _curve(found: Mapping[str, Any]) -> list[Point]:
-    """The share of episodes that still agree after each step; results before 0.1 have no bounds."""
+    """The share of episodes that still agree after each step; older results have no bounds."""
     return [(row["step"], Rate(row["agree"], row.get("low"), row.get("high"), row["n"])) for row in found["survival"]]
 
 

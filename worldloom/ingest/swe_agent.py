@@ -54,11 +54,11 @@ def _issue(told: Sequence[Turn]) -> str | None:
     """What tells an issue from others: its first line, and a digest of it all."""
     texts = (turn.text for turn in told if isinstance(turn, Heard))
     found = next((match for text in texts if (match := ISSUE.search(text))), None)
-    text = " ".join((found[1] or found[2]).split()) if found else ""
-    if not found or not text:
-        return None
-    title = (found[1] or found[2]).strip().splitlines()[0].strip()
-    return f"{title[:TITLE]} ({hashlib.sha256(text.encode(errors='backslashreplace')).hexdigest()[:8]})"
+    lines = (found[1] or found[2]).split("\n") if found else []
+    text = " ".join(" ".join(lines).split())
+    title = next((line.strip() for line in lines if line.strip()), "")
+    known = hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:8]
+    return f"{title[:TITLE]} ({known})" if text else None
 
 
 def _list(record: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:

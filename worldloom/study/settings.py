@@ -166,7 +166,7 @@ def study_settings(name: str, values: Mapping[str, Any] | None = None) -> Settin
     path = CONFIGS / f"{name}.yaml" if name in KINDS else Path(name)
     if name not in KINDS and path.suffix not in (".yaml", ".yml"):
         raise ConfigError(f"unknown study {name!r}{suggest(name, KINDS)}; or give a YAML file")
-    settings = dict(load_yaml(path))
+    settings = load_yaml(path)
     own, training = ([f.name for f in fields(kind)] for kind in (Settings, TrainConfig))
     train, asked = dict(settings.get("train") or {}), {}
     for key, value in (values or {}).items():
