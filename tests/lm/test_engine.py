@@ -5,6 +5,7 @@ import math
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from transformers import AutoConfig, LlamaForCausalLM
 
 from worldloom.lm.base import Confidence
 from worldloom.lm.cache import BLOCK, KVCache
-from worldloom.lm.engine import Request, Sampling, greedy_choice
+from worldloom.lm.engine import CIRCLING, Request, Sampling, circles, greedy_choice
 from worldloom.lm.packed import Chunk, forward, new_cache
 from worldloom.lm.score import SLACK_TOKENS, exact, score
 from worldloom.lm.session import LocalLM
@@ -85,6 +86,26 @@ def test_whatever_is_guessed_the_answer_is_greedy_decodings(lm: LocalLM) -> None
         following = Request(more, 0, asked.cache, LENGTH, lambda said: [])
         assert 30 <= asked.cache.length < len(more)
         assert lm.engine.submit(following).result() == plain(lm, more)
+
+
+def test_an_answer_in_circles_is_ended(tiny_lm_folder: Path) -> None:
+    """The tiny model as it is says one token over and over."""
+    lm = LocalLM(str(tiny_lm_folder), torch.float32)
+    ids = history(0)
+    token, *others, end = lm.engine.submit(replace(request(lm, ids), limit=512)).result()
+    assert (set(others), len(others), end) == ({token}, CIRCLING - 1, lm.chat.end)
+    drawn = replace(request(lm, ids), limit=160, sampling=Sampling(1e-6))  # as good as greedy, but by chance
+    assert lm.engine.submit(drawn).result() == [token] * 160 + [end]
+
+
+def test_what_a_circle_is() -> None:
+    row = list(range(32))
+    assert circles([9] + row * 4)  # 32 tokens, four times
+    assert not circles((row * 4)[:-1])  # not for long enough
+    assert not circles([*range(33)] * 4)  # what comes again is too long
+    assert not circles(row * 3 + [*range(31), 99])
+    assert circles([7] * 128)
+    assert not circles([1] + [7] * 127)
 
 
 @torch.inference_mode()

@@ -161,6 +161,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "budget": ("data", {"minutes": 3}, "study data ends with its last trajectory; leave minutes out"),
     "schedule": ("data", {"schedule": "cosine"}, "schedule must be constant, not 'cosine'"),
     "unseen": ("ood", {"worlds": "textworld"}, "world 'textworld' has no split of what was not seen"),
+    "trained": ("data", {"trained": "runs/model"}, "trained is for study ood of one world"),
     "contexts": ("context", {"worlds": "backoffice"}, "world 'backoffice' has no options"),
     "same environment": ("mixture", {"worlds": "alfworld,alfworld-official"}, "two of the worlds are of the same"),
 }  # fmt: skip

@@ -85,6 +85,17 @@ def test_what_a_study_writes(undisturbed: Path) -> None:
     assert read_json(undisturbed / "models" / "corridor" / "train.json")["trajectories_seen"] == 8
 
 
+def test_a_model_that_is_there_is_measured_and_nothing_is_trained(undisturbed: Path, config: Path, tmp_path: Path) -> None:
+    there = undisturbed / "models" / "corridor" / "model-at-4"
+    asked = {"study": "ood", "trajectories": 4, "trained": str(there)}
+    metrics = study(tmp_path / "ood", study_settings(str(config), asked), workers=1)
+    assert not (tmp_path / "ood" / "models").exists()
+    arms, usual = metrics["study"]["arms"], read_json(undisturbed / "metrics.json")["study"]["arms"]["corridor-4"]
+    assert list(arms) == ["corridor-train", "corridor-test"]
+    told = [{k: v for k, v in arm.items() if k not in ("minutes", "split")} for arm in (arms["corridor-train"], usual)]
+    assert told[0] == told[1]  # the same model on the same episodes
+
+
 def test_the_report_has_every_arm_and_loads_nothing(undisturbed: Path) -> None:
     page = (undisturbed / "report.html").read_text()
     for name in ("corridor-4", "corridor-8", "corridor-8 - corridor-4"):

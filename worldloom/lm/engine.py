@@ -25,6 +25,7 @@ PASS_TOKENS = 4096  # new tokens in one pass, unless one session alone brings mo
 DRAFT_TOKENS = 96
 SHORT_DRAFT, CROWD = 8, 4  # tokens; sessions from which on drafts compete for the machine
 IDLE_SECONDS = 5.0
+CIRCLE, CIRCLING = 32, 128  # tokens: the longest run that is said over and over, and for how long it is listened to
 
 
 class Sampling:
@@ -257,8 +258,15 @@ def accept(request: Request, chunk: Chunk, logits: torch.Tensor, end: int) -> No
     chunk.cache.move(source, len(best) - 1)
     request.answer += best
     request.logprobs += logprobs(seen, best)
-    if len(request.answer) >= request.limit and request.answer[-1] != end:
+    cut = len(request.answer) >= request.limit or (request.sampling is None and circles(request.answer))
+    if cut and request.answer[-1] != end:
         request.answer.append(end)
+
+
+def circles(answer: Sequence[int]) -> bool:
+    """Whether an answer ends in the same few tokens over and over, which greedy decoding does not leave again."""
+    tail = answer[-CIRCLING:]
+    return len(tail) == CIRCLING and any(tail[n:] == tail[:-n] for n in range(1, CIRCLE + 1))
 
 
 def logprobs(rows: torch.Tensor, tokens: Sequence[int]) -> list[float]:

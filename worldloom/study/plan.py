@@ -36,8 +36,8 @@ class Trained(NamedTuple):
 
 
 class Arm(NamedTuple):
-    """A model (after ``at`` episodes, None: at the end), measured on episodes and, where there are ``tasks``, by what
-    ``players`` do in it."""
+    """A model (after ``at`` episodes, None: at the end; or one ``trained`` before), measured on episodes and, where there
+    are ``tasks``, by what ``players`` do in it."""
 
     model: str
     test: str
@@ -45,6 +45,7 @@ class Arm(NamedTuple):
     at: int | None = None
     players: tuple[AgentSpec, ...] = ()
     tasks: int = 0
+    trained: str | None = None
 
 
 @dataclass
@@ -134,12 +135,13 @@ def _ood(found: Plan, settings: Settings, worlds: Mapping[str, World]) -> None:
     for name, world in worlds.items():
         if not world.unseen:
             raise ConfigError(f"world {name!r} has no split of what was not seen in training (unseen); take another")
-        found.played[name] = _train_episodes(world, settings)
-        found.trained[name] = Trained((name,), settings.training)
+        if not settings.trained:
+            found.played[name] = _train_episodes(world, settings)
+            found.trained[name] = Trained((name,), settings.training)
         for split in (world.test, *world.unseen):
             arm = f"{name}-{split}"
             found.played[arm] = _test_episodes(world, settings, split)
-            found.arms[arm] = Arm(name, arm, name, None, _both(world), settings.tasks)
+            found.arms[arm] = Arm(name, arm, name, None, _both(world), settings.tasks, settings.trained)
 
 
 def _context(found: Plan, settings: Settings, worlds: Mapping[str, World]) -> None:

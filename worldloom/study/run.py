@@ -126,6 +126,8 @@ def _measuring(out: Path, name: str, arm: Arm, planned: Plan, settings: Settings
 
 def model_of(out: Path, arm: Arm) -> Path:
     """The folder of the model that an arm measures."""
+    if arm.trained:
+        return Path(arm.trained)
     return out / "models" / arm.model / ("model" if arm.at is None else f"model-at-{arm.at}")
 
 

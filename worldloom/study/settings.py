@@ -72,6 +72,8 @@ class Settings:
             model for a large one.
         seed: draws tasks and drives agents.
         train: settings of training, see ``worldloom.config.TrainConfig``.
+        trained: a model that is there already (a run of ``worldloom train``, or one that another study made), for
+            ``ood``: it is measured as it is, and nothing is trained.
         define: worlds of one's own.
 
     Raises:
@@ -86,6 +88,7 @@ class Settings:
     scale: float = 1.0
     seed: int = 0
     train: Mapping[str, Any] = field(default_factory=dict)
+    trained: str | None = None
     define: Mapping[str, World] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -97,6 +100,8 @@ class Settings:
             raise ConfigError(f"test is {self.test} and tasks {self.tasks}; they must be 1 or more, and 0 or more")
         if len(set(self.worlds)) < (2 if self.study == "mixture" else 1):
             raise ConfigError(f"study {self.study} of {list(self.worlds)}: a mixture needs two worlds, others one")
+        if self.trained and (self.study != "ood" or len(self.worlds) > 1):
+            raise ConfigError("trained is for study ood of one world; leave it out, and the study trains what it needs")
         self._check_trajectories()
 
     def _check_trajectories(self) -> None:
