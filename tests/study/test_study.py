@@ -85,7 +85,7 @@ def test_what_a_study_writes(undisturbed: Path) -> None:
     assert read_json(undisturbed / "models" / "corridor" / "train.json")["trajectories_seen"] == 8
 
 
-def test_a_model_that_is_there_is_measured_and_nothing_is_trained(undisturbed: Path, config: Path, tmp_path: Path) -> None:
+def test_a_model_that_is_there_is_measured_as_it_is(undisturbed: Path, config: Path, tmp_path: Path) -> None:
     there = undisturbed / "models" / "corridor" / "model-at-4"
     asked = {"study": "ood", "trajectories": 4, "trained": str(there)}
     metrics = study(tmp_path / "ood", study_settings(str(config), asked), workers=1)

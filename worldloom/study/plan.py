@@ -36,8 +36,8 @@ class Trained(NamedTuple):
 
 
 class Arm(NamedTuple):
-    """A model (after ``at`` episodes, None: at the end; or one ``trained`` before), measured on episodes and, where there
-    are ``tasks``, by what ``players`` do in it."""
+    """A model (after ``at`` episodes, None: at the end; or one ``trained`` before), measured on episodes and, where
+    there are ``tasks``, by what ``players`` do in it."""
 
     model: str
     test: str
