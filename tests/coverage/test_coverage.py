@@ -53,10 +53,13 @@ def test_a_field_and_the_admissible_actions_go_before_the_text() -> None:
     steps = [
         Step(action="a", observation="Error: x", is_error=False, admissible_actions=["b"]),
         Step(action="b", observation="Nothing happens.", admissible_actions=["c"]),
-        Step(action="b", observation="Fine."),
+        Step(action="b", observation="Fine.", admissible_actions=["c"]),
+        Step(action="d", observation="Nothing happens.", refused=False, admissible_actions=["c"]),
+        Step(action="c", observation="Fine.", refused=True),
     ]
     assert outcomes_of(episode("t", *steps)) == [
         Outcome(False, "field"), Outcome(False, "admissible actions"), Outcome(True, "admissible actions"),
+        Outcome(False, "field"), Outcome(True, "field"),
     ]  # fmt: skip
 
 

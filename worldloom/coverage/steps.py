@@ -50,10 +50,12 @@ def kind_of(action: str) -> Kind:
 def outcome_of(step: Step, admissible: list[str] | None) -> Outcome:
     """Whether the world refused an action.
 
-    A field of the log decides (``error``, ``is_error``, ``failed``), else the actions that were admissible before it,
-    else the observation: how it begins, or an error in its JSON.
+    The engine's own word decides (``refused``), or a field of the log (``error``, ``is_error``, ``failed``), else the
+    actions that were admissible before it, else the observation: how it begins, or an error in its JSON.
     """
     extra = step.model_extra or {}
+    if step.refused is not None:
+        return Outcome(step.refused, "field")
     if told := [bool(extra[field]) for field in _FIELDS if field in extra]:
         return Outcome(any(told), "field")
     if admissible is not None:

@@ -170,6 +170,7 @@ def walked(value: Any, told: Told, key: str = "") -> Any:
 
 _SCHEMA = {
     "env", "task", "agent", "steps", "options", "params", "error", "reward", "seed", "not_recorded",
+    "changed", "refused", "confidence", "anchored", "reason",
 }  # fmt: skip
 PLAIN = {
     "action", "observation", "thought", "initial_observation", "initial_context", "instruction", "message", "id",
