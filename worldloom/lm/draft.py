@@ -66,9 +66,10 @@ class Memory:
         return best
 
     def _names(self, about: Sequence[str], place: int) -> bool:
-        near = self.words[self.begins[place - 1] : place]
-        size = len(about)
-        return not size or any(near[n : n + size] == about for n in range(len(near) - size + 1))
+        if not about:
+            return True
+        near, size = self.words[self.begins[place - 1] : place], len(about)
+        return any(word == about[0] and near[n : n + size] == about for n, word in enumerate(near))
 
     def last(self, run: Sequence[str]) -> int:
         """Where a run of pieces was last said; -1 if never."""
