@@ -21,7 +21,7 @@ demo: setup
 	$(BIN)/worldloom demo --minutes $(MINUTES) --out $(DEMO)
 
 test: setup lint types
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check .

@@ -16,6 +16,8 @@ settings.load_profile("worldloom")
 # Threads that spin while they wait make torch many times slower beside any other work.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+if "PYTEST_XDIST_WORKER" in os.environ:  # one of several that share the cores
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parents[1]
 GAMES = "alfworld_games_2.1.2_all4027.tar.xz"
