@@ -41,6 +41,21 @@ def study(
 
 
 @app.command(rich_help_panel=PANEL)
+def calibrate(
+    model: Annotated[str, typer.Argument(help="Run of `worldloom train`, or a model's folder.")],
+    data: Annotated[
+        Path, typer.Option(exists=True, dir_okay=False, help="Real episodes of other tasks than it is measured on.")
+    ],
+    episodes: Annotated[int | None, typer.Option(min=1, help="How many of them; default all.")] = None,
+    seed: Annotated[int, typer.Option(help="Draws them.")] = 0,
+) -> None:
+    """Choose from real episodes how likely an end must be for an imagined episode to end; the model keeps to it."""
+    from worldloom.ends import calibrate as choose
+
+    show(choose(model, data, episodes, seed))
+
+
+@app.command(rich_help_panel=PANEL)
 def transfer(
     run: Annotated[Path, typer.Argument(help="Folder of an evaluation of two or more agents.")],
     record: Annotated[Path | None, typer.Option(dir_okay=False, help="Also write it there, as JSON.")] = None,

@@ -210,9 +210,10 @@ def _about(model: str, installed: EnvRef | None, split: str | None, real: Sequen
 
 
 def _prompt(lm: Any) -> Record:
-    """How a model was told what to do that was not trained for it."""
-    prompt = getattr(lm, "prompt", None)
-    return {"prompt": asdict(prompt)} if prompt else {}
+    """How a model was told what to do that was not trained for it, and from which chance on its episodes end where that
+    was calibrated."""
+    prompt, ending = getattr(lm, "prompt", None), getattr(getattr(lm, "engine", None), "ending", None)
+    return {**({"prompt": asdict(prompt)} if prompt else {}), **({"ends_from": ending.least} if ending else {})}
 
 
 def score_all(

@@ -11,12 +11,14 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
 import torch
 
 from worldloom.lm.cache import KVCache
+from worldloom.lm.ending import Ending
 from worldloom.lm.guess import Guess
 from worldloom.lm.packed import Chunk, forward
 
@@ -125,10 +127,14 @@ class Engine:
         end: the token that ends an answer.
         cache_bytes: of all sessions' caches; those longest unused are dropped, and computed again when needed.
         sessions: how many are answered at once; more wait.
+        ending: how likely an end of the episode must be for it to be said; None is greedy there as everywhere.
     """
 
-    def __init__(self, model: Any, end: int, cache_bytes: int = 4 * GIB, sessions: int = 64):
+    def __init__(
+        self, model: Any, end: int, cache_bytes: int = 4 * GIB, sessions: int = 64, ending: Ending | None = None
+    ):
         self.model, self.end, self.cache_bytes, self.sessions = model, end, cache_bytes, sessions
+        self.ending = ending
         self.counts, self.peak_bytes = Counts(), 0
         self._caches: WeakSet[KVCache] = WeakSet()
         self._beginnings: WeakValueDictionary[tuple[int, ...], KVCache] = WeakValueDictionary()
@@ -181,7 +187,7 @@ class Engine:
         try:
             chosen = self._choose(active)
             for (request, chunk), logits in zip(chosen, forward(self.model, [c for _, c in chosen]), strict=True):
-                accept(request, chunk, logits, self.end)
+                accept(request, chunk, logits, self.end, self.ending)
                 self.counts.read += chunk.size
                 self._settle(request)
         except Exception as error:  # whatever it was, those who wait must hear of it
@@ -241,9 +247,9 @@ class Engine:
         return sum({id(c.buffer): c.buffer.tensor.nbytes for c in self._caches}.values())
 
 
-def accept(request: Request, chunk: Chunk, logits: torch.Tensor, end: int) -> None:
+def accept(request: Request, chunk: Chunk, logits: torch.Tensor, end: int, ending: Ending | None = None) -> None:
     """Take over what the model agrees with, and the token that it says after that."""
-    choose = greedy_choice if request.sampling is None else request.sampling.choice
+    choose = partial(greedy_choice, ending=ending) if request.sampling is None else request.sampling.choice
     best: list[int] = []
     source, at, seen = 0, 1, logits
     for draft in chunk.drafts or [[]]:
@@ -277,9 +283,14 @@ def logprobs(rows: torch.Tensor, tokens: Sequence[int]) -> list[float]:
     return found
 
 
-def greedy_choice(rows: torch.Tensor, draft: Sequence[int]) -> list[int]:
+def greedy(rows: torch.Tensor, ending: Ending | None) -> list[int]:
+    """The token that greedy decoding says after each row's."""
+    return ending.greedy(rows) if ending else [int(token) for token in rows.argmax(-1)]
+
+
+def greedy_choice(rows: torch.Tensor, draft: Sequence[int], ending: Ending | None = None) -> list[int]:
     """The beginning of a draft that greedy decoding would say, and what it would say next."""
-    best = rows.argmax(-1).tolist()
+    best = greedy(rows, ending)
     right = next((n for n, token in enumerate(draft) if best[n] != token), len(draft))
     return [*draft[:right], best[right]]
 

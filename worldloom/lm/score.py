@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from worldloom.lm.base import MAX_NEW_TOKENS, Confidence
-from worldloom.lm.engine import PASS_TOKENS, Request, logprobs
+from worldloom.lm.engine import PASS_TOKENS, Request, greedy, logprobs
 from worldloom.lm.guess import remembering
 from worldloom.lm.packed import Chunk, forward, new_cache
 from worldloom.lm.session import LocalLM
@@ -139,7 +139,7 @@ def _passed(lm: LocalLM, episodes: Sequence[tuple[Trajectory, Encoded]]) -> Iter
     for (trajectory, encoded), chunk, logits in zip(episodes, chunks, forward(lm.model, chunks), strict=True):
         sizes = [span.stop - span.start for span in encoded.spans]
         gold = [encoded.input_ids[place + 1] for place in _places(encoded)]
-        best = _cut(logits.argmax(-1).tolist(), sizes)
+        best = _cut(greedy(logits, lm.engine.ending), sizes)
         right = [list(told) == list(meant) for told, meant in zip(best, _cut(gold, sizes), strict=True)]
         yield Passed(trajectory, encoded, chunk, best, right, _cut(logprobs(logits, gold), sizes))
 

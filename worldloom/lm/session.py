@@ -9,6 +9,7 @@ import torch
 from worldloom.errors import ContextOverflow
 from worldloom.lm.base import MAX_NEW_TOKENS, Confidence, check_rewind
 from worldloom.lm.draft import Memory
+from worldloom.lm.ending import Ending
 from worldloom.lm.engine import GIB, Engine, Request, Sampling, logprobs
 from worldloom.lm.guess import Guess, Guesser, remembering
 from worldloom.lm.hf import fast_bfloat16, load_model, load_tokenizer, resolve, window
@@ -65,7 +66,8 @@ class LocalLM:
         logged = learns == "world" and self.guesser.replies.forms
         self.retrieval = RetrievalLM(self.guesser.replies) if logged else None
         self.draft = draft
-        self.engine = Engine(self.model, self.chat.end, cache_bytes, sessions)
+        ending = Ending.load(folder, self.chat) if learns == "world" else None
+        self.engine = Engine(self.model, self.chat.end, cache_bytes, sessions, ending)
 
     @property
     def role(self) -> Role:
