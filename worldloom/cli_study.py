@@ -43,9 +43,7 @@ def study(
 @app.command(rich_help_panel=PANEL)
 def calibrate(
     model: Annotated[str, typer.Argument(help="Run of `worldloom train`, or a model's folder.")],
-    data: Annotated[
-        Path, typer.Option(exists=True, dir_okay=False, help="Real episodes of other tasks than it is measured on.")
-    ],
+    data: Annotated[Path, typer.Option(dir_okay=False, help="Real episodes of other tasks than it is measured on.")],
     episodes: Annotated[int | None, typer.Option(min=1, help="How many of them; default all.")] = None,
     seed: Annotated[int, typer.Option(help="Draws them.")] = 0,
 ) -> None:

@@ -58,9 +58,10 @@ def calibrate(model: str, data: Path, episodes: int | None = None, seed: int = 0
     seen = list(_seen(LocalLM(model), real))
     if len({step.ended for step in seen}) < 2:
         raise DataError(f"{sum(s.ended for s in seen)} of its {len(seen)} steps are ends; both kinds are needed", data)
-    found = {"least": best_least(seen), "data": data.as_posix(), "n_episodes": len(real), "n_steps": len(seen)}
+    least = best_least(seen)
+    found: Record = {"least": least, "data": data.as_posix(), "n_episodes": len(real), "n_steps": len(seen)}
     found |= {"n_ends": sum(step.ended for step in seen), "auroc": _auroc(seen)}
-    found |= {"before": told(seen, 0.5), "after": told(seen, found["least"]), **known}
+    found |= {"before": told(seen, 0.5), "after": told(seen, least), **known}
     write_json(folder / FILE, found)
     return found
 
