@@ -49,9 +49,8 @@ def calibrate(model: str, data: Path, episodes: int | None = None, seed: int = 0
         DataError: no step of these episodes is an end, or all are.
         ModelError: the model cannot be loaded, or its tokenizer tells ends in a way that cannot be weighed.
     """
-    folder = Path(resolve(model))
-    if not folder.is_dir():
-        raise ConfigError(f"{model} is no folder on this machine, so nothing can be noted of it; give a trained model")
+    if not Path(model).is_dir():
+        raise ConfigError(f"{model!r} is no folder of a trained model on this machine, so nothing can be noted beside it")
     real = read(data)
     real = real if episodes is None or episodes >= len(real) else random.Random(f"ends {seed}").sample(real, episodes)
     known = overlaps(model, (), tasks_of(real), "calibrated")
@@ -62,7 +61,7 @@ def calibrate(model: str, data: Path, episodes: int | None = None, seed: int = 0
     found: Record = {"least": least, "data": data.as_posix(), "n_episodes": len(real), "n_steps": len(seen)}
     found |= {"n_ends": sum(step.ended for step in seen), "auroc": _auroc(seen)}
     found |= {"before": told(seen, 0.5), "after": told(seen, least), **known}
-    write_json(folder / FILE, found)
+    write_json(Path(resolve(model)) / FILE, found)
     return found
 
 

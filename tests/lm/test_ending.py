@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from worldloom.ends import Seen, best_least, calibrate, told
-from worldloom.errors import DataError, ModelError
+from worldloom.errors import ConfigError, DataError, ModelError
 from worldloom.lm.ending import FILE, Ending
 from worldloom.lm.engine import greedy_choice
 from worldloom.lm.score import exact, score
@@ -79,6 +79,12 @@ def test_steps_whose_end_nobody_knows_do_not_count(model: Path, tmp_path: Path) 
     write(tmp_path / "open.jsonl", [episode("b", None)])
     with pytest.raises(DataError, match="0 of its 2 steps are ends; both kinds are needed"):
         calibrate(str(model), tmp_path / "open.jsonl")
+
+
+def test_only_a_model_of_one_s_own_is_noted_of(tmp_path: Path) -> None:
+    write(tmp_path / "real.jsonl", [episode("a", "success")])
+    with pytest.raises(ConfigError, match="'smollm2-135m' is no folder of a trained model"):
+        calibrate("smollm2-135m", tmp_path / "real.jsonl")
 
 
 def test_scoring_and_saying_end_alike(model: Path) -> None:
