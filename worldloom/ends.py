@@ -50,7 +50,7 @@ def calibrate(model: str, data: Path, episodes: int | None = None, seed: int = 0
         ModelError: the model cannot be loaded, or its tokenizer tells ends in a way that cannot be weighed.
     """
     if not Path(model).is_dir():
-        raise ConfigError(f"{model!r} is no folder of a trained model on this machine, so nothing can be noted beside it")
+        raise ConfigError(f"{model!r} is no folder of a trained model here, so nothing can be noted beside it")
     real = read(data)
     real = real if episodes is None or episodes >= len(real) else random.Random(f"ends {seed}").sample(real, episodes)
     known = overlaps(model, (), tasks_of(real), "calibrated")
