@@ -19,6 +19,7 @@ from worldloom.tokens import Encoded
 from worldloom.trajectory import Trajectory, read
 
 Record = dict[str, Any]
+NEVER = 1e-6  # chances are kept this far from 0 and 1
 
 
 class Seen(NamedTuple):
@@ -29,7 +30,7 @@ class Seen(NamedTuple):
 
 
 def calibrate(model: str, data: Path, episodes: int | None = None, seed: int = 0) -> Record:
-    """Choose the chance of an end from which on a world model's episodes end: the one with the best F1 on real steps.
+    """Choose the chance of an end from which on a world model's episodes end: so that real ones would end as often.
 
     Steps of which nobody knows whether they were the end (the last ones of episodes without an outcome) do not count.
 
@@ -57,7 +58,7 @@ def calibrate(model: str, data: Path, episodes: int | None = None, seed: int = 0
     seen = list(_seen(LocalLM(model), real))
     if len({step.ended for step in seen}) < 2:
         raise DataError(f"{sum(s.ended for s in seen)} of its {len(seen)} steps are ends; both kinds are needed", data)
-    least = best_least(seen)
+    least = least_of(seen)
     found: Record = {"least": least, "data": data.as_posix(), "n_episodes": len(real), "n_steps": len(seen)}
     found |= {"n_ends": sum(step.ended for step in seen), "auroc": _auroc(seen)}
     found |= {"before": told(seen, 0.5), "after": told(seen, least), **known}
@@ -65,16 +66,14 @@ def calibrate(model: str, data: Path, episodes: int | None = None, seed: int = 0
     return found
 
 
-def best_least(seen: Sequence[Seen]) -> float:
-    """The chance with the best F1; of what lies between it and the next lower one that was seen, the middle in odds."""
+def least_of(seen: Sequence[Seen]) -> float:
+    """The chance at which as many ends are told as there were: in odds, the middle between the last one that is told
+    and the next. Then imagined episodes end as often as real ones, where a best F1 would tell more."""
     from scipy.special import expit, logit
-    from sklearn.metrics import precision_recall_curve
 
-    precision, recall, thresholds = precision_recall_curve([s.ended for s in seen], [s.chance for s in seen])
-    f1 = 2 * precision * recall / (precision + recall).clip(1e-9)
-    chosen = float(thresholds[f1[:-1].argmax()])
-    lower = max((s.chance for s in seen if s.chance < chosen), default=chosen)
-    return float(expit((logit(chosen) + logit(lower)) / 2).clip(1e-6, 1 - 1e-6))
+    chances = sorted((min(max(step.chance, NEVER), 1 - NEVER) for step in seen), reverse=True)
+    ends = sum(step.ended for step in seen)
+    return float(expit(logit(chances[ends - 1 : ends + 1]).mean()))
 
 
 def told(seen: Sequence[Seen], least: float) -> Record:
