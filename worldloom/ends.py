@@ -47,7 +47,8 @@ def calibrate(model: str, data: Path, episodes: int | None = None, seed: int = 0
 
     Raises:
         ConfigError: the model is not on this machine.
-        DataError: no step of these episodes is an end, or all are.
+        DataError: no step of these episodes is an end, or all are; or an observation holds the token that ends begin
+            with (" ["), so that after it nobody knows whether an end comes.
         ModelError: the model cannot be loaded, or its tokenizer tells ends in a way that cannot be weighed.
     """
     if not Path(model).is_dir():
@@ -55,7 +56,9 @@ def calibrate(model: str, data: Path, episodes: int | None = None, seed: int = 0
     real = read(data)
     real = real if episodes is None or episodes >= len(real) else random.Random(f"ends {seed}").sample(real, episodes)
     known = overlaps(model, (), tasks_of(real), "calibrated")
-    seen = list(_seen(LocalLM(model), real))
+    lm = LocalLM(model)
+    check_plain(lm, real, data)
+    seen = list(_seen(lm, real))
     if len({step.ended for step in seen}) < 2:
         raise DataError(f"{sum(s.ended for s in seen)} of its {len(seen)} steps are ends; both kinds are needed", data)
     least = least_of(seen)
@@ -64,6 +67,18 @@ def calibrate(model: str, data: Path, episodes: int | None = None, seed: int = 0
     found |= {"before": told(seen, 0.5), "after": told(seen, least), **known}
     write_json(Path(resolve(model)) / FILE, found)
     return found
+
+
+def check_plain(lm: LocalLM, real: Sequence[Trajectory], data: Path) -> None:
+    """Refuse texts in which what begins like an end is none."""
+    suffix = Ending.of(lm.chat).suffix
+    for trajectory in real:
+        for number, step in enumerate(trajectory.steps, 1):
+            if suffix in lm.chat.answer(step.observation):
+                told = (
+                    f"{lm.chat.decode([suffix])!r}, with which ends begin, stands in what task {trajectory.task.id!r}"
+                )
+                raise DataError(f"{told} answers in step {number}: ends cannot be weighed in this environment", data)
 
 
 def least_of(seen: Sequence[Seen]) -> float:

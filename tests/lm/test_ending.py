@@ -87,6 +87,14 @@ def test_only_a_model_of_one_s_own_is_noted_of(tmp_path: Path) -> None:
         calibrate("smollm2-135m", tmp_path / "real.jsonl")
 
 
+def test_texts_that_look_like_ends_are_refused(model: Path, tmp_path: Path) -> None:
+    shop = episode("a", "success")
+    shop.steps[1] = Step(action="search", observation="Back to Search [SEP] Page 1")
+    write(tmp_path / "real.jsonl", [shop])
+    with pytest.raises(DataError, match=r"' \[', with which ends begin, stands in what task 'a' answers in step 2"):
+        calibrate(str(model), tmp_path / "real.jsonl")
+
+
 def test_scoring_and_saying_end_alike(model: Path) -> None:
     """What the tiny model says first stands for "no end" here, and another word for an end."""
     trajectory, lm = episode("a", None), LocalLM(str(model), torch.float32)
