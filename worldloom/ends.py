@@ -57,8 +57,9 @@ def calibrate(model: str, data: Path, episodes: int | None = None, seed: int = 0
     real = real if episodes is None or episodes >= len(real) else random.Random(f"ends {seed}").sample(real, episodes)
     known = overlaps(model, (), tasks_of(real), "calibrated")
     lm = LocalLM(model)
-    check_plain(lm, real, data)
-    seen = list(_seen(lm, real))
+    ending = Ending.of(lm.chat)
+    check_plain(lm, ending, real, data)
+    seen = list(_seen(lm, ending, real))
     if len({step.ended for step in seen}) < 2:
         raise DataError(f"{sum(s.ended for s in seen)} of its {len(seen)} steps are ends; both kinds are needed", data)
     least = least_of(seen)
@@ -69,16 +70,14 @@ def calibrate(model: str, data: Path, episodes: int | None = None, seed: int = 0
     return found
 
 
-def check_plain(lm: LocalLM, real: Sequence[Trajectory], data: Path) -> None:
+def check_plain(lm: LocalLM, ending: Ending, real: Sequence[Trajectory], data: Path) -> None:
     """Refuse texts in which what begins like an end is none."""
-    suffix = Ending.of(lm.chat).suffix
     for trajectory in real:
         for number, step in enumerate(trajectory.steps, 1):
-            if suffix in lm.chat.answer(step.observation):
-                told = (
-                    f"{lm.chat.decode([suffix])!r}, with which ends begin, stands in what task {trajectory.task.id!r}"
-                )
-                raise DataError(f"{told} answers in step {number}: ends cannot be weighed in this environment", data)
+            if ending.suffix in lm.chat.answer(step.observation):
+                begin, task = lm.chat.decode([ending.suffix]), trajectory.task.id
+                where = f"stands in what task {task!r} answers in step {number}"
+                raise DataError(f"{begin!r}, with which ends begin, {where}: ends cannot be weighed here", data)
 
 
 def least_of(seen: Sequence[Seen]) -> float:
@@ -104,9 +103,9 @@ def _auroc(seen: Sequence[Seen]) -> float:
     return float(roc_auc_score([step.ended for step in seen], [step.chance for step in seen]))
 
 
-def _seen(lm: LocalLM, real: Sequence[Trajectory]) -> Iterator[Seen]:
+def _seen(lm: LocalLM, ending: Ending, real: Sequence[Trajectory]) -> Iterator[Seen]:
     """Every step whose end is known, each episode in one pass."""
-    ending, encoded = Ending.of(lm.chat), []
+    encoded = []
     for trajectory in real:
         try:
             encoded.append((trajectory, lm.encode(trajectory)))

@@ -26,9 +26,14 @@ def rows(*chances: tuple[float, float, float]) -> torch.Tensor:
 def test_an_end_is_said_from_its_chance_on_where_all_is_said() -> None:
     """Chances of an end, of it or none: 0.1 / 0.8, 0.2 / 0.8 and 0.6 / 0.9; in the last row neither is likeliest."""
     told = rows((0.7, 0.1, 0.2), (0.6, 0.2, 0.2), (0.3, 0.6, 0.1), (0.1, 0.3, 0.6))
-    assert Ending(NONE, SUFFIX).greedy(told) == told.argmax(-1).tolist() == [NONE, NONE, SUFFIX, OTHER]
-    assert Ending(NONE, SUFFIX, 0.2).greedy(told) == [NONE, SUFFIX, SUFFIX, OTHER]
-    assert Ending(NONE, SUFFIX, 0.7).greedy(told) == [NONE, NONE, NONE, OTHER]  # also where ends are held too likely
+    assert Ending(NONE, SUFFIX).greedy(told).tolist() == told.argmax(-1).tolist() == [NONE, NONE, SUFFIX, OTHER]
+    assert Ending(NONE, SUFFIX, 0.2).greedy(told).tolist() == [NONE, SUFFIX, SUFFIX, OTHER]
+    assert Ending(NONE, SUFFIX, 0.7).greedy(told).tolist() == [
+        NONE,
+        NONE,
+        NONE,
+        OTHER,
+    ]  # also where ends are held too likely
     assert Ending(NONE, SUFFIX).chances(told).tolist() == pytest.approx([1 / 8, 2 / 8, 6 / 9, 3 / 4])
 
 

@@ -36,12 +36,12 @@ class Ending:
         """Of an end, for rows of logits (rows, vocabulary)."""
         return (rows[:, self.suffix] - rows[:, self.none]).float().sigmoid()
 
-    def greedy(self, rows: torch.Tensor) -> list[int]:
+    def greedy(self, rows: torch.Tensor) -> torch.Tensor:
         """The likeliest token of each row; where that is one of the two, the chance of an end decides between them."""
         best = rows.argmax(-1)
         either = (best == self.none) | (best == self.suffix)
         decided = torch.where(self.chances(rows) >= self.least, self.suffix, self.none)
-        return [int(token) for token in torch.where(either, decided, best)]
+        return torch.where(either, decided, best)
 
     @classmethod
     def of(cls, chat: ChatFormat, least: float = 0.5) -> "Ending":

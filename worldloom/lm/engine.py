@@ -285,7 +285,8 @@ def logprobs(rows: torch.Tensor, tokens: Sequence[int]) -> list[float]:
 
 def greedy(rows: torch.Tensor, ending: Ending | None) -> list[int]:
     """The token that greedy decoding says after each row's."""
-    return ending.greedy(rows) if ending else [int(token) for token in rows.argmax(-1)]
+    best: list[int] = (ending.greedy(rows) if ending else rows.argmax(-1)).tolist()
+    return best
 
 
 def greedy_choice(rows: torch.Tensor, draft: Sequence[int], ending: Ending | None = None) -> list[int]:
